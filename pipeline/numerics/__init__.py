@@ -1,0 +1,1 @@
+"""Pure functions on arrays: no settings, no storage, no cluster."""

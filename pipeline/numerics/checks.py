@@ -1,0 +1,148 @@
+"""Checks of arguments. Each error names the argument, the value, the valid range and what to do."""
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pipeline.errors import InvalidInputError
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+# Squared dissimilarities that came from two float32 shortest-path runs differ by a few 1e-7 of their size;
+# anything beyond this is not rounding but an asymmetric dissimilarity.
+SYMMETRY_TOLERANCE = 1e-5
+# Sizes of data whose squared distances, summed, stay well within double precision.
+SMALLEST_SIZE, LARGEST_SIZE = 1e-150, 1e150
+
+
+def integer_in_range(name: str, value: object, low: int, high: int | None, why: str) -> int:
+    """`value` as an int within [low, high], or an error that says so and `why`."""
+    valid = f"at least {low}" if high is None else f"from {low} to {high}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise InvalidInputError(f"{name}={value!r} is not a whole number; use one {valid} ({why}).")
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        raise InvalidInputError(f"{name}={number} is out of range; use one {valid} ({why}).")
+    return number
+
+
+def positive_number(name: str, value: object) -> float:
+    """`value` as a finite float above zero."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise InvalidInputError(f"{name}={value!r} is not a number; use a finite number above 0.")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = np.inf
+    if not (0.0 < number < np.inf):
+        raise InvalidInputError(f"{name}={number} is out of range; use a finite number above 0.")
+    return number
+
+
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """`value` if it is one of `choices`; otherwise an error that lists them."""
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidInputError(f"{name}={value!r} is not known; use one of {', '.join(map(repr, choices))}.")
+    return value
+
+
+def real_array(name: str, values: ArrayLike, n_dimensions: int) -> AnyArray:
+    """`values` as a real numeric array of the given number of dimensions, float32 kept, other types as float64."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not a rectangular array: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise InvalidInputError(
+            f"{name} has dtype {array.dtype}; it must hold real numbers: convert it, for example with astype(float)."
+        )
+    if array.ndim != n_dimensions:
+        raise InvalidInputError(
+            f"{name} has shape {array.shape}; it must have {n_dimensions} dimension{'s' * (n_dimensions > 1)}."
+        )
+    if 0 in array.shape:
+        raise InvalidInputError(f"{name} has shape {array.shape}; it is empty, and at least one entry is needed.")
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def require_finite(name: str, array: AnyArray) -> None:
+    """Refuse NaN and infinity, with their count and the first rows that have them."""
+    # A sum is finite only if every term is, and costs no temporary array; a finite array whose sum overflows
+    # falls through to the exact look below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):
+            return
+    bad = ~np.isfinite(array)
+    if not bad.any():
+        return
+    rows = np.flatnonzero(bad.reshape(len(array), -1).any(axis=1))
+    raise InvalidInputError(
+        f"{name} has {np.count_nonzero(bad)} NaN or infinite entries, first in row{'s' * (len(rows) > 1)} "
+        f"{', '.join(map(str, rows[:5]))}; all entries must be finite: drop or fill those rows."
+    )
+
+
+def require_squarable(name: str, array: AnyArray) -> None:
+    """Refuse data so large or so small that squared distances would overflow or vanish."""
+    largest = float(np.abs(array).max())
+    if largest > 0 and not SMALLEST_SIZE <= largest <= LARGEST_SIZE:
+        raise InvalidInputError(
+            f"{name} reaches {largest:g} in absolute value, and squared distances would leave double precision; it "
+            f"must reach a size from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}; rescale it."
+        )
+
+
+def require_nonnegative(name: str, array: AnyArray) -> None:
+    """Refuse negative entries, with the lowest and where it stands."""
+    lowest = array.min()
+    if lowest < 0:
+        where = tuple(int(i) for i in np.unravel_index(int(array.argmin()), array.shape))
+        raise InvalidInputError(f"{name} has a negative entry, {lowest:g} at {where}; all entries must be at least 0.")
+
+
+def squared_dissimilarity_matrix(name: str, values: ArrayLike) -> FloatArray:
+    """A fresh, exactly symmetric (m, m) float64 copy of checked squared dissimilarities."""
+    array = real_array(name, values, 2)
+    if array.shape[0] != array.shape[1]:
+        raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
+    require_finite(name, array)
+    require_nonnegative(name, array)
+    matrix = np.array(array, dtype=np.float64)
+    scale = float(matrix.max())
+    _require_zero_diagonal(name, matrix, scale)
+    _require_symmetric(name, matrix, scale)
+    return np.asarray((matrix + matrix.T) / 2)
+
+
+def _require_zero_diagonal(name: str, matrix: FloatArray, scale: float) -> None:
+    worst = int(np.argmax(matrix.diagonal()))
+    if matrix[worst, worst] > SYMMETRY_TOLERANCE * scale:
+        raise InvalidInputError(
+            f"{name} has a nonzero diagonal, {matrix[worst, worst]:g} at ({worst}, {worst}); the dissimilarity of an "
+            "object to itself must be 0."
+        )
+    np.fill_diagonal(matrix, 0.0)
+
+
+def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
+    deviation = np.abs(matrix - matrix.T)
+    i, j = (int(k) for k in np.unravel_index(int(deviation.argmax()), deviation.shape))
+    if deviation[i, j] > SYMMETRY_TOLERANCE * scale:
+        raise InvalidInputError(
+            f"{name} is not symmetric: {matrix[i, j]:g} at ({i}, {j}) against {matrix[j, i]:g} at ({j}, {i}), the "
+            f"largest deviation ({deviation[i, j]:g}); average it with its transpose if that is what you mean."
+        )
+
+
+def row_indices(name: str, values: ArrayLike, n_rows: int) -> IntArray:
+    """`values` as a one-dimensional array of row numbers below `n_rows`."""
+    array: Any = np.asarray(values)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}; it must be a non-empty list of row numbers."
+        )
+    if array.min() < 0 or array.max() >= n_rows:
+        wrong = array[(array < 0) | (array >= n_rows)][0]
+        raise InvalidInputError(f"{name} has {wrong}; row numbers run from 0 to {n_rows - 1}.")
+    return np.asarray(array, dtype=np.int64)

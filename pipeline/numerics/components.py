@@ -1,0 +1,106 @@
+"""Connected components of the neighbor graph, and what to do when there are several.
+
+error    refuse, listing their sizes and the remedies
+bridge   join them by the shortest links between them (a minimum spanning tree over components)
+largest  keep the largest; the points of the others get no coordinates
+"""
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from pipeline.errors import DisconnectedGraphError
+from pipeline.numerics.graph import graph_from_edges, with_edges
+from pipeline.numerics.neighbors import nearest_neighbors
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+
+ComponentPolicy = Literal["error", "bridge", "largest"]
+POLICIES: tuple[str, ...] = get_args(ComponentPolicy)
+# A component up to this size finds an outsider among its points' nearest `size + 1` without a search of its own.
+SMALL_COMPONENT = 64
+
+
+class Connected(NamedTuple):
+    """A graph on all n nodes after the policy; labels (n,) before it, 0 the largest; kept (n,) nodes that stay."""
+
+    graph: csr_array
+    labels: IntArray
+    kept: BoolArray
+    n_bridges: int
+
+
+def component_labels(graph: csr_array) -> IntArray:
+    """The component of every node, numbered by falling size, then by first node."""
+    n_components, labels = connected_components(graph, directed=False)
+    sizes = np.bincount(labels, minlength=n_components)
+    # scipy numbers components by their first node, so a stable sort breaks ties of size by it.
+    order = np.argsort(-sizes, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(n_components)
+    return np.asarray(number[labels], dtype=np.int64)
+
+
+def apply_component_policy(points: AnyArray, graph: csr_array, policy: ComponentPolicy) -> Connected:
+    """A graph in which all kept nodes reach each other."""
+    labels = component_labels(graph)
+    everything = np.ones(len(labels), dtype=np.bool_)
+    if not labels.any():
+        return Connected(graph, labels, everything, 0)
+    if policy == "error":
+        raise DisconnectedGraphError(_disconnected_message(labels))
+    if policy == "largest":
+        return Connected(graph, labels, labels == 0, 0)
+    starts, ends, lengths = shortest_bridges(points, labels)
+    return Connected(with_edges(graph, starts, ends, lengths), labels, everything, len(starts))
+
+
+def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Links (starts, ends, lengths) of a minimum spanning tree over components, by rounds of Boruvka's algorithm.
+
+    In a round every component but the largest finds its shortest link to the outside. Links are compared by
+    (length, lower row, higher row), a strict order, so that no round closes a cycle.
+    """
+    links: list[tuple[float, int, int]] = []
+    current = labels
+    while current.any():
+        found = {_shortest_link(points, current, component) for component in range(1, int(current.max()) + 1)}
+        links.extend(sorted(found))
+        lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
+        joined = graph_from_edges(len(labels), *_merged_edges(labels, low, high), np.zeros(len(labels) + len(links)))
+        current = component_labels(joined)
+    return low, high, lengths
+
+
+def _merged_edges(labels: IntArray, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
+    """Edges that join every node to the first of its component, and the links."""
+    _, first = np.unique(labels, return_index=True)
+    return np.concatenate([np.arange(len(labels)), starts]), np.concatenate([first[labels], ends])
+
+
+def _shortest_link(points: AnyArray, labels: IntArray, component: int) -> tuple[float, int, int]:
+    inside = np.flatnonzero(labels == component)
+    if len(inside) <= SMALL_COMPONENT:
+        distances, indices = nearest_neighbors(points, points[inside], len(inside) + 1)
+        outside = labels[indices] != component
+        nearest = np.argmax(outside, axis=1)[:, None]
+        lengths = np.take_along_axis(distances, nearest, 1).ravel()
+        ends = np.take_along_axis(indices, nearest, 1).ravel()
+    else:
+        others = np.flatnonzero(labels != component)
+        distances, indices = nearest_neighbors(points[others], points[inside], 1)
+        lengths, ends = distances.ravel(), others[indices.ravel()]
+    return min(
+        (float(w), min(i, j), max(i, j)) for w, i, j in zip(lengths, inside.tolist(), ends.tolist(), strict=True)
+    )
+
+
+def _disconnected_message(labels: IntArray) -> str:
+    sizes = np.bincount(labels)
+    listed = ", ".join(map(str, sizes[:10])) + (", ..." if len(sizes) > 10 else "")
+    return (
+        f"The neighbor graph has {len(sizes)} components, of sizes {listed}; distances between them are undefined. "
+        "Raise n_neighbors, or choose component_policy='bridge' (join them by the shortest links) or 'largest' (embed "
+        "only the largest; other rows get NaN)."
+    )

@@ -1,0 +1,147 @@
+"""Restricted reconstruction of k points together [T sec. 6].
+
+min_Y 2||XY' - b||_F^2 + ||YY' - beta||_F^2, with beta (k, k) from the squared dissimilarities between the new points:
+beta_ij = -1/2 (alpha2_ij - mean(a2_i) - mean(a2_j) + g). Unlike the problem of one point this is not convex in any
+single variable, so no global guarantee is given: the answer is the best of several descents and never worse than
+the points reconstructed one by one. The Hessian is only ever applied, never formed: memory is k^2, not (k d)^2.
+
+| symbol  | variable          | shape  |
+|---------|-------------------|--------|
+| alpha_2 | squared_between   | (k, k) |
+| C       | inner             | (k, d) |
+| beta    | gram              | (k, k) |
+| Y       | coordinates       | (k, d) |
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, minres
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.extension.moments import Moments, landmark_moments
+from pipeline.numerics.extension.projection import project_moments
+from pipeline.numerics.extension.restricted import Reconstruction, reconstruct_moments
+from pipeline.numerics.extension.secular import AMBIGUITY_TOLERANCE
+from pipeline.numerics.mds import LandmarkModel
+from pipeline.types import BoolArray, FloatArray
+
+
+def joint_restricted_reconstruction(
+    model: LandmarkModel, squared_to_landmarks: ArrayLike, squared_between: ArrayLike
+) -> Reconstruction:
+    """Positions of k points that also fit the (k, k) squared dissimilarities between them.
+
+    In the result `objective` holds each point's share (the rows of the Frobenius norms), so that its sum is the joint
+    objective without the constant 2||b||^2; `multipliers` are y'y - beta of each point; `ambiguous` marks points that
+    a reflection moves while leaving the joint objective as it is.
+    """
+    between = checks.squared_dissimilarity_matrix("squared_between", squared_between)
+    moments = landmark_moments(model, squared_to_landmarks)
+    if len(between) != len(moments.beta):
+        raise InvalidInputError(
+            f"squared_between has shape {between.shape}; it must be ({len(moments.beta)}, {len(moments.beta)}), a row "
+            "and a column for each row of squared_to_landmarks."
+        )
+    # Work in units of lam_1, where every number of a well-posed problem is near 1 and one tolerance fits all.
+    unit = float(np.sqrt(model.eigenvalues[0]))
+    problem = _JointProblem(
+        model.eigenvalues / unit**2, moments.inner / unit**3, _gram(model, moments, between) / unit**2
+    )
+    single = reconstruct_moments(model, moments, 1.0)
+    starts = [
+        single.coordinates / unit,
+        _with_consistent_signs(single.coordinates / unit, single.ambiguous, problem.gram),
+        project_moments(model, moments) / unit,
+    ]
+    best = min((problem.descend(start) for start in starts), key=problem.objective)
+    ambiguous = single.ambiguous & _reflection_is_as_good(problem, best, single.ambiguous)
+    return Reconstruction(
+        coordinates=best * unit,
+        multipliers=((best * best).sum(axis=1) - problem.gram.diagonal()) * unit**2,
+        objective=problem.shares(best) * unit**4,
+        ambiguous=ambiguous,
+    )
+
+
+class _JointProblem:
+    """The joint objective, its gradient and its descent, in any consistent units."""
+
+    def __init__(self, eigenvalues: FloatArray, inner: FloatArray, gram: FloatArray) -> None:
+        self.eigenvalues = eigenvalues
+        self.inner = inner
+        self.gram = gram
+
+    def shares(self, Y: FloatArray) -> FloatArray:
+        misfit = Y @ Y.T - self.gram
+        linear = 2 * (Y * (self.eigenvalues * Y - 2 * self.inner)).sum(axis=1)
+        return np.asarray(linear + (misfit * misfit).sum(axis=1))
+
+    def objective(self, Y: FloatArray) -> float:
+        return float(self.shares(Y).sum())
+
+    def gradient(self, Y: FloatArray) -> FloatArray:
+        return np.asarray(4 * (Y * self.eigenvalues - self.inner) + 4 * (Y @ Y.T - self.gram) @ Y)
+
+    def curvature(self, Y: FloatArray, V: FloatArray) -> FloatArray:
+        """The Hessian at Y applied to the direction V."""
+        mixed = V @ Y.T
+        return np.asarray(4 * V * self.eigenvalues + 4 * (mixed + mixed.T) @ Y + 4 * (Y @ Y.T - self.gram) @ V)
+
+    def descend(self, start: FloatArray) -> FloatArray:
+        """The end of a trust-region Newton descent from `start`, or `start` itself if that did not get lower."""
+        shape = start.shape
+        tolerance = 1e-13 * (1 + float(np.abs(self.gram).max())) ** 1.5
+        result = minimize(  # type: ignore[call-overload]
+            lambda y: self.objective(y.reshape(shape)),
+            start.ravel(),
+            jac=lambda y: self.gradient(y.reshape(shape)).ravel(),
+            hessp=lambda y, v: self.curvature(y.reshape(shape), v.reshape(shape)).ravel(),
+            method="trust-ncg",
+            options={"maxiter": 500, "gtol": tolerance},
+        )
+        end = self.polish(np.asarray(result.x).reshape(shape))
+        return end if self.objective(end) < self.objective(start) else start
+
+    def polish(self, Y: FloatArray) -> FloatArray:
+        """Newton steps while the gradient falls: near a minimum it still resolves what the objective no longer does."""
+        for _ in range(5):
+            moved = Y + self.newton_step(Y)
+            if not np.linalg.norm(self.gradient(moved)) < np.linalg.norm(self.gradient(Y)):
+                return Y
+            Y = moved
+        return Y
+
+    def newton_step(self, Y: FloatArray) -> FloatArray:
+        hessian = LinearOperator(
+            (Y.size, Y.size), dtype=np.float64, matvec=lambda v: self.curvature(Y, v.reshape(Y.shape)).ravel()
+        )
+        step, _ = minres(hessian, -self.gradient(Y).ravel(), rtol=1e-12)
+        return np.asarray(step).reshape(Y.shape)
+
+
+def _gram(model: LandmarkModel, moments: Moments, between: FloatArray) -> FloatArray:
+    """beta (k, k); mean(a2_i) = beta_i + g/2, so the constants cancel and its diagonal is beta itself."""
+    return np.asarray((moments.beta[:, None] + moments.beta - between) / 2)
+
+
+def _with_consistent_signs(Y: FloatArray, ambiguous: BoolArray, gram: FloatArray) -> FloatArray:
+    """`Y` with the last coordinate of ambiguous points flipped, one by one, to agree with the Gram matrix."""
+    signed = Y.copy()
+    for i in np.flatnonzero(ambiguous):
+        placed = signed[:i]
+        flipped = signed[i].copy()
+        flipped[-1] *= -1
+        as_is, turned = (((placed @ y - gram[i, :i]) ** 2).sum() for y in (signed[i], flipped))
+        if turned < as_is:
+            signed[i] = flipped
+    return signed
+
+
+def _reflection_is_as_good(problem: _JointProblem, Y: FloatArray, chosen: BoolArray) -> bool:
+    """Whether turning the last coordinate of all `chosen` points leaves the joint objective as it is."""
+    reflected = Y.copy()
+    reflected[chosen, -1] *= -1
+    scale = np.abs(problem.gram).max() ** 2 + problem.eigenvalues[0] ** 2
+    return bool(problem.objective(reflected) - problem.objective(Y) <= AMBIGUITY_TOLERANCE * scale)

@@ -1,0 +1,207 @@
+r"""The secular equation of restricted reconstruction, solved for its global minimizer [T eq. 10, 12, sec. 5].
+
+Minimize 2||Xy - b||^2 + w (y'y - beta)^2. With X'X = diag(lam), c = X'b and mu = w (y'y - beta), a stationary
+point satisfies (lam_k + mu) y_k = c_k. It is a global minimizer if and only if also mu >= -lam_d, because
+
+    F(z) - F(y) = 2 (z - y)'(diag(lam) + mu I)(z - y) + w (z'z - y'y)^2.
+
+So there is one interval to search where [T sec. 5] considers d + 1, and on it
+
+    phi(mu) = S(mu) - mu/w - beta,   S(mu) = sum_k (c_k / (lam_k + mu))^2,
+
+strictly decreases: one root, or none (the hard case: mu = -lam_d).
+
+The root is found without brackets. S^(-1/2) is concave (Cauchy-Schwarz on S, S', S''), so its tangent at any point
+gives a model a / (mu + b)^2 <= S that touches there, and the model's root never exceeds the true one. Solving the
+model (a cubic with one positive root) repeatedly therefore climbs to the root from the left, monotonically and at
+least quadratically, however close to the pole the root lies.
+
+The unknown is measured from an origin near the root, x = mu - origin with origin 0 or -lam_d, and so are the
+poles: near the pole x keeps full relative precision, which y_d = c_d / x needs.
+
+| symbol | variable      | shape  |
+|--------|---------------|--------|
+| lam    | eigenvalues   | (d,)   | descending, positive
+| c      | inner         | (p, d) |
+| beta   | beta          | (p,)   |
+| w      | weight        | ()     |
+| mu     | multipliers   | (p,)   |
+"""
+
+import math
+
+import numpy as np
+
+from pipeline.numerics.compiled import compiled, inlined
+from pipeline.types import AnyArray, BoolArray, FloatArray
+
+# In units of lam_1: an inner product below this moves the objective by less than anything representable beside it;
+# above it squares and their inverses stay within double precision's range.
+NEGLIGIBLE = 1e-140
+# A point is ambiguous when its reflection in the last eigenspace explains the data equally well up to this relative
+# size; rounding in c and lam is a few orders below, a genuine preference in data far above.
+AMBIGUITY_TOLERANCE = 1e-10
+MAX_ITERATIONS = 200
+
+
+def solve_secular(
+    eigenvalues: FloatArray, inner: FloatArray, beta: FloatArray, weight: float
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Global minimizers (p, d), multipliers (p,) and ambiguity flags (p,) of p independent problems.
+
+    In the hard case the free part goes to the last coordinate, positive. Works in units of a power of 4 near lam_1, so
+    that no scale overflows and a rescaling by powers of two gives the same bits.
+    """
+    exponent = int(np.frexp(eigenvalues[0])[1]) // 2
+    unit = float(np.ldexp(1.0, exponent))
+    coordinates = np.empty_like(inner)
+    multipliers = np.empty_like(beta)
+    ambiguous = np.empty(len(beta), dtype=np.bool_)
+    _solve_all(
+        eigenvalues / unit / unit,
+        inner / unit / unit / unit,
+        beta / unit / unit,
+        weight,
+        coordinates,
+        multipliers,
+        ambiguous,
+    )
+    return coordinates * unit, multipliers * unit * unit, ambiguous
+
+
+@compiled
+def _solve_all(
+    lam: AnyArray,
+    inner: AnyArray,
+    beta: AnyArray,
+    w: float,
+    coordinates: AnyArray,
+    multipliers: AnyArray,
+    ambiguous: AnyArray,
+) -> None:
+    d = len(lam)
+    gaps = lam - lam[d - 1]
+    c = np.empty(d)
+    for j in range(len(beta)):
+        for k in range(d):
+            c[k] = inner[j, k] if abs(inner[j, k]) > NEGLIGIBLE else 0.0
+        y = coordinates[j]
+        if _excess(lam, c, -0.5 * lam[d - 1], w, beta[j]) >= 0.0:
+            x = _root(lam, c, 0.0, -0.5 * lam[d - 1], w, beta[j])
+            _fill(y, lam, c, x)
+            multipliers[j], ambiguous[j] = x, False
+        else:
+            x, free = _root_near_pole(gaps, c, 0.5 * lam[d - 1], w, beta[j] - lam[d - 1] / w)
+            _fill(y, gaps, c, x)
+            y[d - 1] += free
+            multipliers[j] = x - lam[d - 1]
+            ambiguous[j] = _is_ambiguous(lam, y, x)
+
+
+@compiled
+def _root_near_pole(poles: AnyArray, c: AnyArray, start: float, w: float, h: float) -> tuple[float, float]:
+    """Root x >= 0 measured from -lam_d, and the free length along the last axis if this is the hard case."""
+    pole_part, rest = 0.0, 0.0
+    for k in range(len(c)):
+        if poles[k] > 0.0:
+            rest += (c[k] / poles[k]) ** 2
+        else:
+            pole_part += c[k] ** 2
+    if pole_part == 0.0:
+        if rest <= h:
+            return 0.0, math.sqrt(h - rest)
+        return _root(poles, c, start, 0.0, w, h), 0.0
+    # The pole's own terms alone stay below S: their root is a positive lower bound, so no iterate reaches the pole.
+    return _root(poles, c, start, _model_root(pole_part, 0.0, w, h), w, h), 0.0
+
+
+@compiled
+def _root(poles: AnyArray, c: AnyArray, start: float, lowest: float, w: float, h: float) -> float:
+    """The root of S(x) = x/w + h at or above `lowest`, where S has its poles at -poles."""
+    x = _climb(poles, c, start, lowest, w, h)
+    # The models fix x to rounding of the poles; one Newton step on phi itself fixes it to rounding of S and h.
+    s2, s3 = _power_sums(poles, c, x)
+    return max(lowest, x + (s2 - x / w - h) / (2.0 * s3 + 1.0 / w))
+
+
+@compiled
+def _climb(poles: AnyArray, c: AnyArray, start: float, lowest: float, w: float, h: float) -> float:
+    """Tangent models from below until they no longer move the root."""
+    x = start
+    climbing = False
+    for _ in range(MAX_ITERATIONS):
+        s2, s3 = _power_sums(poles, c, x)
+        if s2 == 0.0:
+            return max(lowest, -w * h)
+        b = s2 / s3 - x
+        following = max(lowest, _model_root(s2 * (s2 / s3) ** 2, b, w, h))
+        if (climbing and following <= x) or abs(following - x) <= 4e-16 * abs(x):
+            return following
+        climbing = following > x
+        x = following
+    return x
+
+
+@inlined
+def _power_sums(poles: AnyArray, c: AnyArray, x: float) -> tuple[float, float]:
+    """S and -S'/2: the sums of c^2/(pole + x)^2 and c^2/(pole + x)^3."""
+    s2, s3 = 0.0, 0.0
+    for k in range(len(c)):
+        if c[k] != 0.0:
+            inverse = 1.0 / (poles[k] + x)
+            square = (c[k] * inverse) ** 2
+            s2 += square
+            s3 += square * inverse
+    return s2, s3
+
+
+@compiled
+def _model_root(a: float, b: float, w: float, h: float) -> float:
+    """The x > -b with a/(x + b)^2 = x/w + h: with s = x + b, the positive root of s^3 + q s^2 = a w, q = w h - b.
+
+    In units of r = (a w)^(1/3) the root u of u^3 + kappa u^2 = 1 is approached by Newton from the right of a convex
+    increasing piece, hence monotonically.
+    """
+    q = w * h - b
+    r = float(np.cbrt(a * w))
+    kappa = q / r
+    u = min(1.0, 1.0 / math.sqrt(kappa)) if kappa > 0.0 else 1.0 - kappa
+    for _ in range(MAX_ITERATIONS):
+        following = u - ((u + kappa) * u * u - 1.0) / ((3.0 * u + 2.0 * kappa) * u)
+        if not following < u:
+            break
+        u = following
+    if kappa < -1.0:
+        # x = s - b = -(w h) + (s + q): the sum cancels for large |kappa|, but s + q = a w / s^2 does not.
+        return r / (u * u) - w * h
+    return u * r - b
+
+
+@inlined
+def _excess(poles: AnyArray, c: AnyArray, x: float, w: float, h: float) -> float:
+    """phi: positive left of the root, negative right of it."""
+    return _power_sums(poles, c, x)[0] - x / w - h
+
+
+@inlined
+def _fill(y: AnyArray, poles: AnyArray, c: AnyArray, x: float) -> None:
+    for k in range(len(c)):
+        y[k] = c[k] / (poles[k] + x) if c[k] != 0.0 else 0.0
+
+
+@inlined
+def _is_ambiguous(lam: AnyArray, y: AnyArray, x: float) -> bool:
+    """Whether the reflection of y in the eigenspace of lam_d is as good up to rounding, and elsewhere.
+
+    The reflection costs 8 c_free . y_free = 8 x |y_free|^2, small beside the objective's terms where x is small.
+    """
+    d = len(lam)
+    tolerance = AMBIGUITY_TOLERANCE * lam[0]
+    if x > tolerance:
+        return False
+    free, total = 0.0, 0.0
+    for k in range(d):
+        total += y[k] ** 2
+        if lam[k] - lam[d - 1] <= tolerance:
+            free += y[k] ** 2
+    return free > AMBIGUITY_TOLERANCE * total

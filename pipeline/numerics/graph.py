@@ -1,0 +1,99 @@
+"""The neighbor graph: exact duplicates collapsed, edges in both directions, zero weights kept."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+
+class Collapsed(NamedTuple):
+    """Distinct points: first_rows (u,) in rising order, node_of (n,) the node of every row, counts (u,)."""
+
+    first_rows: IntArray
+    node_of: IntArray
+    counts: IntArray
+
+
+def collapse_duplicates(points: ArrayLike) -> Collapsed:
+    """One node for each group of identical rows, numbered by first appearance."""
+    # Adding 0 turns -0 into +0: equal numbers then have equal bytes, and rows compare as bytes.
+    array = np.ascontiguousarray(checks.real_array("points", points, 2) + 0)
+    as_bytes = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
+    _, first, inverse, counts = np.unique(as_bytes, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first)
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    return Collapsed(first[order], number[inverse.ravel()], counts[order])
+
+
+def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
+    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors.
+
+    A zero weight is an edge of no length, not a missing one: the matrix stores it, and nothing here adds or
+    compares sparse matrices, which would drop it.
+    """
+    n, k = indices.shape
+    rows = np.repeat(np.arange(n, dtype=np.int64), k)
+    return graph_from_edges(n, rows, indices.ravel(), distances.ravel())
+
+
+def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
+    """`graph` with more undirected edges."""
+    rows = np.repeat(np.arange(graph.shape[0], dtype=np.int64), np.diff(graph.indptr))
+    return graph_from_edges(
+        graph.shape[0],
+        np.concatenate([rows, starts]),
+        np.concatenate([graph.indices, ends]),
+        np.concatenate([graph.data, weights]),
+    )
+
+
+def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
+    """Symmetric CSR graph of undirected edges; of an edge given several times the shortest is kept."""
+    _check_edges(n_nodes, starts, ends, weights)
+    rows = np.concatenate([starts, ends])
+    columns = np.concatenate([ends, starts])
+    values = np.concatenate([weights, weights])
+    order = np.lexsort((values, columns, rows))
+    rows, columns, values = rows[order], columns[order], values[order]
+    fresh = np.ones(len(rows), dtype=np.bool_)
+    fresh[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
+    offsets = np.zeros(n_nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows[fresh], minlength=n_nodes), out=offsets[1:])
+    return csr_array((values[fresh], columns[fresh], offsets), shape=(n_nodes, n_nodes))
+
+
+def checked_graph(graph: csr_array) -> csr_array:
+    """`graph` as CSR with weights that shortest paths are defined for."""
+    if not hasattr(graph, "tocsr"):
+        raise InvalidInputError(f"graph is a {type(graph).__name__}; it must be a scipy.sparse matrix of edge lengths.")
+    csr = csr_array(graph)
+    if csr.ndim != 2 or csr.shape[0] != csr.shape[1]:
+        raise InvalidInputError(f"graph has shape {csr.shape}; it must be square, a row and a column for each node.")
+    if csr.nnz:
+        _check_weights("graph", csr.data)
+    return csr
+
+
+def _check_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
+    if len(weights):
+        checks.row_indices("starts", starts, n_nodes)
+        checks.row_indices("ends", ends, n_nodes)
+        _check_weights("weights", weights)
+
+
+def _check_weights(name: str, weights: AnyArray) -> None:
+    if weights.dtype.kind not in "fiu":
+        raise InvalidInputError(f"{name} has weights of dtype {weights.dtype}; they must be real numbers.")
+    # Written so that NaN fails it too.
+    bad = ~(weights >= 0) | np.isinf(weights)
+    if bad.any():
+        raise InvalidInputError(
+            f"{name} has {np.count_nonzero(bad)} weights that are negative, NaN or infinite, the first "
+            f"{weights[bad][0]:g}; lengths must be finite and at least 0."
+        )

@@ -1,0 +1,71 @@
+"""Which points become landmarks."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, IntArray
+
+# Farthest-point selection scans its candidates once per landmark. On a sample this large the covering radius is
+# within a few percent of that on all points.
+MAXMIN_CANDIDATES_PER_LANDMARK = 50
+
+
+def random_landmarks(n_points: int, n_landmarks: int, seed: int) -> IntArray:
+    """Distinct rows chosen uniformly, in rising order."""
+    m = _checked_count(n_points, n_landmarks)
+    return np.sort(np.random.default_rng(seed).choice(n_points, m, replace=False)).astype(np.int64)
+
+
+def maxmin_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray:
+    """Rows chosen one after the other, each the farthest from those before it, in the order of choice.
+
+    Candidates are a seeded sample of at most 50 per landmark; the first landmark is random among them, ties go to
+    the lower row.
+    """
+    array = checks.real_array("points", points, 2)
+    m = _checked_count(len(array), n_landmarks)
+    checks.require_finite("points", array)
+    checks.require_squarable("points", array)
+    size = min(len(array), MAXMIN_CANDIDATES_PER_LANDMARK * m)
+    rng = np.random.default_rng(seed)
+    candidates = np.sort(rng.choice(len(array), size, replace=False))
+    chosen = np.empty(m, dtype=np.int64)
+    _farthest_points(np.ascontiguousarray(array[candidates]), int(rng.integers(size)), chosen)
+    return np.asarray(candidates[chosen], dtype=np.int64)
+
+
+def _checked_count(n_points: int, n_landmarks: int) -> int:
+    return checks.integer_in_range("n_landmarks", n_landmarks, 1, n_points, f"there are {n_points} points")
+
+
+@compiled
+def _farthest_points(points: AnyArray, first: int, chosen: AnyArray) -> None:
+    nearest = np.full(len(points), np.inf)
+    latest = first
+    for i in range(len(chosen)):
+        chosen[i] = latest
+        # -1 rather than 0: when only duplicates of chosen points are left, one not chosen yet must still win.
+        nearest[latest] = -1.0
+        farthest = -1.0
+        following = 0
+        for row in range(len(points)):
+            if nearest[row] >= 0.0:
+                nearest[row] = _shortened(points[row], points[latest], nearest[row])
+                if nearest[row] > farthest:
+                    farthest, following = nearest[row], row
+        latest = following
+
+
+@compiled
+def _shortened(a: AnyArray, b: AnyArray, limit: float) -> float:
+    """The smaller of ||a - b||^2 and `limit`; most landmarks are far from a point, so most sums stop early."""
+    total = 0.0
+    for start in range(0, len(a), 16):
+        for k in range(start, min(start + 16, len(a))):
+            difference = np.float64(a[k]) - np.float64(b[k])
+            total += difference * difference
+        if total >= limit:
+            return limit
+    return total

@@ -1,0 +1,170 @@
+"""Exact nearest neighbors whose bytes do not depend on how the queries were batched.
+
+A fast search (k-d tree in low dimension, blocked matrix products otherwise) only proposes candidates, with a margin for
+its rounding; the answer is ranked by distances summed in float64 in a fixed order, ties by row number.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial import KDTree
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+# Above this dimension a k-d tree visits most of its leaves, and a matrix product is faster.
+KD_TREE_MAX_DIMENSION = 10
+# Entries of one block of approximate squared distances: 32 MB.
+BLOCK_ENTRIES = 4_000_000
+# Relative rounding of the k-d tree's own distances, with room to spare.
+TREE_MARGIN = 1e-9
+
+
+def nearest_neighbors(
+    reference: ArrayLike, queries: ArrayLike, n_neighbors: int, n_jobs: int = 1
+) -> tuple[FloatArray, IntArray]:
+    """Euclidean distances (p, k) and row numbers (p, k) of each query's k nearest reference points, nearest first."""
+    points = checks.real_array("reference", reference, 2)
+    targets = checks.real_array("queries", queries, 2)
+    if targets.shape[1] != points.shape[1]:
+        raise InvalidInputError(
+            f"queries has {targets.shape[1]} columns and reference {points.shape[1]}; they must be the same features."
+        )
+    why = f"reference has {len(points)} points"
+    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(points), why)
+    for name, array in (("reference", points), ("queries", targets)):
+        checks.require_finite(name, array)
+        checks.require_squarable(name, array)
+    if points.shape[1] <= KD_TREE_MAX_DIMENSION:
+        return _by_tree(points, targets, k, n_jobs)
+    return _by_products(points, targets, k)
+
+
+def neighbors_within(points: ArrayLike, n_neighbors: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
+    """The k nearest other points of every point, itself left out: distances (n, k) and row numbers (n, k)."""
+    array = checks.real_array("points", points, 2)
+    why = f"there are {len(array)} points and a point is not its own neighbor"
+    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(array) - 1, why)
+    distances, indices = nearest_neighbors(array, array, k + 1, n_jobs)
+    itself = indices == np.arange(len(array))[:, None]
+    # Where more than k duplicates stand in lower rows the point itself is not listed; then the last one goes.
+    itself[~itself.any(axis=1), -1] = True
+    return distances[~itself].reshape(-1, k), indices[~itself].reshape(-1, k)
+
+
+def _by_tree(points: AnyArray, queries: AnyArray, k: int, n_jobs: int) -> tuple[FloatArray, IntArray]:
+    tree = KDTree(points)
+    distances = np.empty((len(queries), k))
+    indices = np.empty((len(queries), k), dtype=np.int64)
+    open_rows = np.arange(len(queries))
+    n_candidates = min(k + 4, len(points))
+    while len(open_rows):
+        answer = tree.query(queries[open_rows], k=n_candidates, workers=n_jobs)
+        proposed, candidates = (np.reshape(part, (-1, n_candidates)) for part in answer)
+        # Complete once a candidate lies clearly beyond the k-th: no point left out can tie with it.
+        complete = proposed[:, -1] > proposed[:, k - 1] * (1 + TREE_MARGIN)
+        if n_candidates == len(points):
+            complete[:] = True
+        rows = open_rows[complete]
+        ranked = _ranked(points, queries[rows], candidates[complete].astype(np.int64), k)
+        distances[rows], indices[rows] = ranked
+        open_rows = open_rows[~complete]
+        n_candidates = min(2 * n_candidates, len(points))
+    return distances, indices
+
+
+def _ranked(points: AnyArray, queries: AnyArray, candidates: IntArray, k: int) -> tuple[FloatArray, IntArray]:
+    distances = np.empty((len(queries), k))
+    indices = np.empty((len(queries), k), dtype=np.int64)
+    _rank_candidates(points, queries, candidates, distances, indices)
+    return distances, indices
+
+
+def _by_products(points: AnyArray, queries: AnyArray, k: int) -> tuple[FloatArray, IntArray]:
+    center = points.mean(axis=0, dtype=np.float64)
+    centered = points - center
+    lengths = np.einsum("ij,ij->i", centered, centered)
+    distances = np.empty((len(queries), k))
+    indices = np.empty((len(queries), k), dtype=np.int64)
+    step = max(1, BLOCK_ENTRIES // len(points))
+    for first in range(0, len(queries), step):
+        block = slice(first, first + step)
+        targets = queries[block] - center
+        squares = np.einsum("ij,ij->i", targets, targets)
+        approximate = targets @ centered.T
+        approximate *= -2.0
+        approximate += lengths
+        margins = _rounding_margin(points.shape[1], squares, float(lengths.max()))
+        _rank_block(points, queries[block], approximate, margins, distances[block], indices[block])
+    return distances, indices
+
+
+def _rounding_margin(n_features: int, squares: FloatArray, longest: float) -> FloatArray:
+    """Bound on |computed - true| of r'r - 2 q'r twice over, by the standard bound on inner products."""
+    unit = np.finfo(np.float64).eps
+    return np.asarray(4.0 * unit * (n_features + 8) * (np.sqrt(squares) + math.sqrt(longest)) ** 2)
+
+
+@compiled
+def _rank_candidates(
+    points: AnyArray, queries: AnyArray, candidates: AnyArray, distances: AnyArray, indices: AnyArray
+) -> None:
+    for i in range(len(queries)):
+        _clear(distances[i], indices[i])
+        for row in candidates[i]:
+            _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
+
+
+@compiled
+def _rank_block(
+    points: AnyArray,
+    queries: AnyArray,
+    approximate: AnyArray,
+    margins: AnyArray,
+    distances: AnyArray,
+    indices: AnyArray,
+) -> None:
+    """The k nearest of every query, exactly, from (b, n) squared distances known up to a margin and a constant."""
+    for i in range(len(queries)):
+        _clear(distances[i], indices[i])
+        for row in range(len(points)):
+            if approximate[i, row] < distances[i, -1]:
+                _insert(distances[i], indices[i], approximate[i, row], row)
+        limit = distances[i, -1] + margins[i]
+        _clear(distances[i], indices[i])
+        for row in range(len(points)):
+            if approximate[i, row] <= limit:
+                _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
+
+
+@compiled
+def _clear(distances: AnyArray, indices: AnyArray) -> None:
+    distances[:] = np.inf
+    indices[:] = -1
+
+
+@compiled
+def _insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) -> None:
+    """Put (distance, row) into its place in a list sorted by distance, then row, if it belongs there."""
+    place = len(distances) - 1
+    if distance > distances[place] or (distance == distances[place] and row > indices[place] >= 0):
+        return
+    while place > 0 and (
+        distance < distances[place - 1] or (distance == distances[place - 1] and row < indices[place - 1])
+    ):
+        distances[place], indices[place] = distances[place - 1], indices[place - 1]
+        place -= 1
+    distances[place], indices[place] = distance, row
+
+
+@compiled
+def _distance(a: AnyArray, b: AnyArray) -> float:
+    """Rooted before it is ranked: squares that differ may have equal roots, and ties are those of what is returned."""
+    total = 0.0
+    for k in range(len(a)):
+        difference = np.float64(a[k]) - np.float64(b[k])
+        total += difference * difference
+    return math.sqrt(total)

@@ -1,0 +1,144 @@
+"""How good an embedding is, in figures that need no n x n matrix."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.types import FloatArray, IntArray
+
+NORMAL_95 = 1.959963984540054
+
+
+class Estimate(NamedTuple):
+    """A mean over sampled points with its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def residual_variance(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike) -> FloatArray:
+    """1 - r^2 of (p, m) dissimilarities against embedded distances, for the first 1, 2, ..., d components.
+
+    The elbow of these d numbers suggests how many components the data needs.
+    """
+    dissimilarities, points, landmarks = _checked_embedding(to_landmarks, coordinates, landmark_coordinates)
+    squared = np.zeros(dissimilarities.shape)
+    out = np.empty(points.shape[1])
+    for k in range(points.shape[1]):
+        squared += (points[:, k, None] - landmarks[:, k]) ** 2
+        out[k] = 1.0 - _correlation(dissimilarities, np.sqrt(squared)) ** 2
+    return out
+
+
+def normalized_stress(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike) -> float:
+    """sqrt(sum (delta - ||y - x||)^2 / sum delta^2) over all pairs of a point and a landmark."""
+    dissimilarities, points, landmarks = _checked_embedding(to_landmarks, coordinates, landmark_coordinates)
+    if not dissimilarities.any():
+        raise InvalidInputError("to_landmarks are all zero; stress relative to them is undefined.")
+    misfit = dissimilarities - cdist(points, landmarks)
+    return float(np.linalg.norm(misfit) / np.linalg.norm(dissimilarities))
+
+
+def trustworthiness(
+    points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
+) -> Estimate:
+    """How few of a point's neighbors in the embedding are strangers in the data, on a sample of points (1 is best)."""
+    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    return _rank_agreement(original, embedded, n_neighbors, sample_size, seed)
+
+
+def continuity(
+    points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
+) -> Estimate:
+    """How few of a point's neighbors in the data were torn away in the embedding (1 is best)."""
+    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    return _rank_agreement(embedded, original, n_neighbors, sample_size, seed)
+
+
+def neighbor_recall(found: IntArray, exact: IntArray) -> float:
+    """Share of the exact neighbors (p, k) that an approximate search found, row by row."""
+    if found.shape != exact.shape:
+        raise InvalidInputError(f"found has shape {found.shape} and exact {exact.shape}; they must be the same.")
+    hits = sum(len(np.intersect1d(a, b)) for a, b in zip(found, exact, strict=True))
+    return hits / exact.size
+
+
+def procrustes_distance(reference: ArrayLike, coordinates: ArrayLike) -> float:
+    """Root of the squared misfit left after the best translation, rotation, reflection and scaling of `coordinates`,
+    relative to the spread of `reference`: 0 for the same shape, 1 for nothing in common."""
+    a, b = _checked_pair("reference", reference, "coordinates", coordinates)
+    if a.shape != b.shape:
+        raise InvalidInputError(f"coordinates has shape {b.shape}; it must be {a.shape}, that of reference.")
+    for name, rows in (("reference", a), ("coordinates", b)):
+        if (rows == rows[0]).all():
+            raise InvalidInputError(f"{name} has all its rows equal; its shape is undefined.")
+    a, b = a - a.mean(axis=0), b - b.mean(axis=0)
+    a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
+    overlap = float(np.linalg.svd(a.T @ b, compute_uv=False).sum())
+    return float(np.sqrt(max(0.0, 1.0 - overlap**2)))
+
+
+def _checked_embedding(
+    to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    dissimilarities = _checked("to_landmarks", to_landmarks)
+    points = _checked("coordinates", coordinates)
+    landmarks = _checked("landmark_coordinates", landmark_coordinates)
+    expected = (len(points), len(landmarks))
+    if dissimilarities.shape != expected or points.shape[1] != landmarks.shape[1]:
+        raise InvalidInputError(
+            f"to_landmarks has shape {dissimilarities.shape}, coordinates {points.shape} and landmark_coordinates "
+            f"{landmarks.shape}; they must be (p, m), (p, d) and (m, d)."
+        )
+    return dissimilarities, points, landmarks
+
+
+def _checked(name: str, values: ArrayLike) -> FloatArray:
+    array = checks.real_array(name, values, 2)
+    checks.require_finite(name, array)
+    return array.astype(np.float64)
+
+
+def _checked_pair(name: str, values: ArrayLike, other_name: str, others: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Two descriptions of the same points, row by row."""
+    first, second = _checked(name, values), _checked(other_name, others)
+    if len(first) != len(second):
+        raise InvalidInputError(
+            f"{name} has {len(first)} rows and {other_name} {len(second)}; they must be the same points."
+        )
+    return first, second
+
+
+def _correlation(a: FloatArray, b: FloatArray) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    sizes = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum() / sizes) if sizes > 0 else 0.0
+
+
+def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sample_size: int, seed: int) -> Estimate:
+    """1 minus the normalized excess of ranks in `truth` of each sampled point's k nearest in `seen`."""
+    n = len(truth)
+    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, (n - 1) // 2, f"fewer than half of the {n} points")
+    size = min(n, checks.integer_in_range("sample_size", sample_size, 2, None, "an interval needs two points"))
+    sample = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+    excess = np.array([_excess_rank(truth, seen, int(i), k) for i in sample])
+    scores = 1.0 - excess * (2.0 / (k * (2 * n - 3 * k - 1)))
+    # Sampling without replacement from n points: no uncertainty is left when all of them were looked at.
+    spread = float(scores.std(ddof=1)) / np.sqrt(size) * np.sqrt((n - size) / max(n - 1, 1))
+    value = float(scores.mean())
+    return Estimate(value, value - NORMAL_95 * spread, value + NORMAL_95 * spread)
+
+
+def _excess_rank(truth: FloatArray, seen: FloatArray, row: int, k: int) -> int:
+    in_truth = cdist(truth[row, None], truth)[0]
+    in_view = cdist(seen[row, None], seen)[0]
+    in_truth[row] = in_view[row] = -1.0
+    nearest = np.argsort(in_view, kind="stable")[1 : k + 1]
+    ranks = np.empty(len(in_truth), dtype=np.int64)
+    ranks[np.argsort(in_truth, kind="stable")] = np.arange(len(in_truth))
+    return int(np.maximum(ranks[nearest] - k, 0).sum())

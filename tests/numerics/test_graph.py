@@ -1,0 +1,232 @@
+"""The graph: every edge in both directions, zero lengths among them, and duplicates collapsed without loss."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix, dok_array
+from scipy.sparse.csgraph import connected_components
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics.geodesics import shortest_path_rows
+from pipeline.numerics.graph import (
+    checked_graph,
+    collapse_duplicates,
+    graph_from_edges,
+    neighbor_graph,
+    with_edges,
+)
+from pipeline.numerics.neighbors import neighbors_within
+
+INTEGERS = np.array([], dtype=np.int64)
+
+
+def edges_of(graph):
+    """Every stored entry, zeros too, with its place."""
+    coo = graph.tocoo()
+    places = list(zip(coo.row.tolist(), coo.col.tolist(), strict=True))
+    assert len(set(places)) == graph.nnz
+    return dict(zip(places, coo.data.tolist(), strict=True))
+
+
+def shortest_of(edges):
+    """Both directions of each (start, end, weight), the least weight of those given for a place."""
+    shortest = {}
+    for i, j, w in edges:
+        for place in ((i, j), (j, i)):
+            shortest[place] = min(w, shortest.get(place, np.inf))
+    return shortest
+
+
+def columns(edges):
+    starts, ends, weights = zip(*edges, strict=True)
+    return np.array(starts), np.array(ends), np.array(weights)
+
+
+node = st.integers(0, 7)
+edge_lists = st.lists(st.tuples(node, node, st.sampled_from([0.0, 1e-300, 0.5, 1.0, 1e300])), min_size=1, max_size=40)
+
+
+@given(edge_lists)
+def test_edges_go_both_ways_and_the_shortest_of_several_is_kept(edges):
+    graph = graph_from_edges(8, *columns(edges))
+    assert edges_of(graph) == shortest_of(edges)
+    assert graph.has_canonical_format
+    assert graph.shape == (8, 8)
+
+
+@given(edge_lists, edge_lists)
+def test_more_edges_are_as_good_as_edges_from_the_start(edges, more):
+    grown = with_edges(graph_from_edges(8, *columns(edges)), *columns(more))
+    assert edges_of(grown) == shortest_of(edges + more)
+
+
+@pytest.mark.parametrize("points", ["random", "lattice", "duplicates"])
+def test_neighbor_graph_has_an_edge_where_either_end_lists_the_other(rng, points):
+    data = {
+        "random": rng.normal(size=(60, 3)),
+        "lattice": np.stack(np.meshgrid(np.arange(8.0), np.arange(8.0)), axis=-1).reshape(-1, 2),
+        "duplicates": rng.integers(0, 3, size=(60, 2)).astype(float),
+    }[points]
+    distances, indices = neighbors_within(data, 4)
+    listed = [
+        (i, int(j), float(w))
+        for i, (row, lengths) in enumerate(zip(indices, distances, strict=True))
+        for j, w in zip(row, lengths, strict=True)
+    ]
+    graph = neighbor_graph(distances, indices)
+    assert edges_of(graph) == shortest_of(listed)
+    assert edges_of(graph) == edges_of(graph.T)
+
+
+def test_zero_lengths_are_stored_and_walked_over():
+    graph = graph_from_edges(4, np.array([0, 1, 2]), np.array([1, 2, 3]), np.array([0.0, 0.0, 5.0]))
+    assert graph.nnz == 6
+    assert connected_components(graph)[0] == 1
+    np.testing.assert_array_equal(shortest_path_rows(graph, [0, 3]), [[0, 0, 0, 5], [5, 5, 5, 0]])
+    grown = with_edges(graph, np.array([0]), np.array([3]), np.array([0.0]))
+    assert grown.nnz == 8
+    np.testing.assert_array_equal(shortest_path_rows(grown, [2]), [[0, 0, 0, 0]])
+
+
+def test_neighbors_at_distance_zero_are_reachable():
+    """Groups of equal points as large as the graph's degree hang together by zero lengths alone."""
+    distances, indices = neighbors_within(np.repeat(np.eye(3), 3, axis=0), 2)
+    graph = neighbor_graph(distances, indices)
+    assert graph.nnz == 18
+    rows = shortest_path_rows(graph, np.arange(9))
+    np.testing.assert_array_equal(rows == 0, np.kron(np.eye(3), np.ones((3, 3))) == 1)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_offsets_are_wide_enough_for_any_number_of_edges(dtype):
+    graph = graph_from_edges(3, np.array([0], dtype=dtype), np.array([2], dtype=dtype), np.array([1.0]))
+    assert graph.indptr.dtype == np.int64
+    np.testing.assert_array_equal(graph.indptr, [0, 1, 1, 2])
+
+
+def test_weights_keep_their_dtype():
+    graph = graph_from_edges(2, np.array([0]), np.array([1]), np.array([0.1], dtype=np.float32))
+    assert graph.dtype == np.float32
+
+
+def test_no_edges_leave_every_node_alone():
+    graph = graph_from_edges(5, INTEGERS, INTEGERS, np.array([]))
+    assert graph.nnz == 0
+    assert connected_components(graph)[0] == 5
+    np.testing.assert_array_equal(graph.indptr, np.zeros(6))
+
+
+@pytest.mark.parametrize("bad", [-1.0, -1e-300, np.nan, np.inf, -np.inf])
+def test_lengths_without_shortest_paths_are_refused(bad):
+    weights = np.array([1.0, bad])
+    with pytest.raises(InvalidInputError, match=f"weights has 1 weights that are negative, NaN or .*{bad:g};"):
+        graph_from_edges(3, np.array([0, 1]), np.array([1, 2]), weights)
+    matrix = csr_array((weights, (np.array([0, 1]), np.array([1, 0]))), shape=(2, 2))
+    with pytest.raises(InvalidInputError, match=f"graph has 1 weights that are negative, NaN or .*{bad:g};"):
+        checked_graph(matrix)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "message"),
+    [
+        ([0, 3], [1, 2], r"starts has 3; row numbers run from 0 to 2"),
+        ([0, 1], [-1, 2], r"ends has -1; row numbers run from 0 to 2"),
+        ([0.0, 1.0], [1, 2], r"starts has shape \(2,\) and dtype float64"),
+    ],
+)
+def test_ends_that_are_no_nodes_are_refused(starts, ends, message):
+    with pytest.raises(InvalidInputError, match=message):
+        graph_from_edges(3, np.array(starts), np.array(ends), np.ones(2))
+
+
+@pytest.mark.parametrize("form", [csr_array, csr_matrix, coo_array, csc_array])
+def test_any_sparse_format_is_a_graph_and_keeps_its_zeros(form):
+    graph = checked_graph(form(coo_array(([0.0, 2.0], ([0, 1], [1, 0])), shape=(2, 2))))
+    assert isinstance(graph, csr_array)
+    assert edges_of(graph) == {(0, 1): 0.0, (1, 0): 2.0}
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (np.ones((2, 2)), r"graph is a ndarray; it must be a scipy\.sparse matrix"),
+        ([[0, 1], [1, 0]], r"graph is a list"),
+        (csr_array((2, 3)), r"graph has shape \(2, 3\); it must be square"),
+        (coo_array(np.ones(3)), r"graph has shape \(3,\); it must be square"),
+        (csr_array(np.eye(2) * 1j), r"graph has weights of dtype complex128"),
+        (csr_array(np.eye(2, dtype=bool)), r"graph has weights of dtype bool"),
+        (dok_array(-np.eye(2)), r"graph has 2 weights that are negative"),
+    ],
+)
+def test_what_is_no_graph_is_refused(graph, message):
+    with pytest.raises(InvalidInputError, match=message):
+        checked_graph(graph)
+
+
+few_values = st.sampled_from([-0.0, 0.0, 1.0, -1.5])
+
+
+@given(
+    st.sampled_from([np.float64, np.float32, np.int64]).flatmap(
+        lambda dtype: arrays(
+            dtype,
+            array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=12),
+            elements=few_values if dtype != np.int64 else st.integers(0, 1),
+        )
+    )
+)
+def test_collapsing_loses_nothing_and_leaves_no_two_equal(points):
+    first_rows, node_of, counts = collapse_duplicates(points)
+    np.testing.assert_array_equal(points[first_rows][node_of], points)
+    assert len({tuple(row) for row in points.tolist()}) == len(first_rows)
+    assert (np.diff(first_rows) > 0).all()
+    np.testing.assert_array_equal(node_of[first_rows], np.arange(len(first_rows)))
+    np.testing.assert_array_equal(first_rows, [np.flatnonzero(node_of == i)[0] for i in range(len(first_rows))])
+    np.testing.assert_array_equal(counts, np.bincount(node_of))
+    assert counts.sum() == len(points)
+
+
+def test_zeros_of_either_sign_are_the_same_point():
+    collapsed = collapse_duplicates([[1.0, 2.0], [0.0, -0.0], [-0.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(collapsed.first_rows, [0, 1])
+    np.testing.assert_array_equal(collapsed.node_of, [0, 1, 1, 1])
+    np.testing.assert_array_equal(collapsed.counts, [1, 3])
+
+
+def test_numbers_that_differ_in_the_last_bit_are_different_points():
+    points = np.array([[1.0], [np.nextafter(1.0, 2.0)], [5e-324], [0.0]])
+    assert len(collapse_duplicates(points).first_rows) == 4
+
+
+def test_groups_far_larger_than_the_number_of_neighbors_become_single_nodes(rng):
+    points = np.repeat(rng.normal(size=(12, 3)), 300, axis=0)[rng.permutation(3600)]
+    first_rows, node_of, counts = collapse_duplicates(points)
+    np.testing.assert_array_equal(counts, np.full(12, 300))
+    distances, indices = neighbors_within(points[first_rows], 6)
+    assert (distances > 0).all()
+    graph = neighbor_graph(distances, indices)
+    assert connected_components(graph)[0] == 1
+    expanded = shortest_path_rows(graph, node_of[:1])[0][node_of]
+    np.testing.assert_array_equal(expanded == 0, (points == points[0]).all(axis=1))
+
+
+def test_rows_are_read_in_any_memory_order(rng):
+    points = rng.integers(0, 2, size=(40, 4)).astype(float)
+    for again in (np.asfortranarray(points), np.repeat(points, 2, axis=0)[::2]):
+        for found, expected in zip(collapse_duplicates(again), collapse_duplicates(points), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([1.0, 2.0], r"points has shape \(2,\)"),
+        (np.empty((0, 3)), r"points has shape \(0, 3\); it is empty"),
+        ([["a", "b"]], r"points has dtype <U1"),
+    ],
+)
+def test_what_is_no_table_of_points_is_refused(points, message):
+    with pytest.raises(InvalidInputError, match=message):
+        collapse_duplicates(points)
