@@ -140,6 +140,18 @@ def test_nonnegative_entries_pass_and_the_lowest_negative_one_is_placed():
         checks.require_nonnegative("D", np.array([[0.0, -1.0], [-3.0, 2.0]]))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0.0, 1e-30, -1.0, 1e30])
+def test_ordinary_sizes_are_squarable(size, dtype):
+    checks.require_squarable("X", np.array([[0.0, size]], dtype=dtype))
+
+
+@pytest.mark.parametrize("size", [1e-151, -1e151, 1e300])
+def test_sizes_whose_squares_leave_double_precision_are_refused(size):
+    with pytest.raises(InvalidInputError, match=r"^X reaches 1e[+-]\d+ in .* from 1e-150 to 1e\+150; rescale it\.$"):
+        checks.require_squarable("X", np.array([[0.0, size]]))
+
+
 def squared(rng, m=6):
     matrix = rng.random((m, m))
     matrix = matrix + matrix.T

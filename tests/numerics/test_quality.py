@@ -57,9 +57,10 @@ def test_residual_variance_does_not_mind_scale_and_offset_but_stress_does(rng):
     assert normalized_stress(3 * dissimilarities, points, landmarks) > 0.5
 
 
-def test_dissimilarities_without_variance_explain_nothing(rng):
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_dissimilarities_without_variance_explain_nothing(rng, value):
     _, points, landmarks = noisy_embedding(rng)
-    np.testing.assert_array_equal(residual_variance(np.ones((40, 12)), points, landmarks), [1, 1, 1])
+    np.testing.assert_array_equal(residual_variance(np.full((40, 12), value), points, landmarks), [1, 1, 1])
 
 
 def test_normalized_stress_is_its_formula(rng):
@@ -103,14 +104,9 @@ def test_holes_in_an_embedding_are_refused(rng, figure, which, bad):
         figure(**arguments)
 
 
-@pytest.mark.parametrize("figure", [residual_variance, normalized_stress])
-def test_dissimilarities_that_are_all_zero_are_refused_or_have_a_number(figure):
-    """All points identical: a stress relative to nothing must not be NaN."""
-    try:
-        found = figure(np.zeros((3, 2)), np.arange(3.0)[:, None], np.arange(2.0)[:, None])
-    except InvalidInputError:
-        return
-    assert np.isfinite(found).all()
+def test_stress_relative_to_nothing_is_refused():
+    with pytest.raises(InvalidInputError, match="to_landmarks are all zero"):
+        normalized_stress(np.zeros((3, 2)), np.arange(3.0)[:, None], np.arange(2.0)[:, None])
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 20, 39])
@@ -280,9 +276,10 @@ def test_procrustes_of_the_same_shape_is_small_in_single_precision(rng):
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1])
 def test_procrustes_of_a_single_place_is_refused(rng, value):
     same, spread = np.full((7, 2), value), rng.normal(size=(7, 2))
-    for pair in ((same, spread), (spread, same)):
-        with pytest.raises(InvalidInputError, match="has all its rows equal"):
-            procrustes_distance(*pair)
+    with pytest.raises(InvalidInputError, match=r"^reference has all its rows equal"):
+        procrustes_distance(same, spread)
+    with pytest.raises(InvalidInputError, match=r"^coordinates has all its rows equal"):
+        procrustes_distance(spread, same)
 
 
 @pytest.mark.parametrize(
