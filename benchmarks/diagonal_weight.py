@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
+from pipeline.numerics.extension.restricted import DiagonalWeight
 from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.graph import neighbor_graph
 from pipeline.numerics.landmarks import maxmin_landmarks
@@ -26,11 +27,12 @@ def main() -> None:
     lifted = clean + 5 * np.median(distances) * _normals(clean)
     print("| landmarks | weight | median gap on the roll | lifted | ratio |")
     print("|---|---|---|---|---|")
+    weights: tuple[DiagonalWeight, ...] = (1.0, "balanced")
     for m in (50, 500, 2000):
         landmarks = maxmin_landmarks(training, m, seed=0)
         rows = shortest_path_rows(graph, landmarks)
         model = classical_mds(rows[:, landmarks] ** 2, 2)
-        for weight in (1.0, "balanced"):
+        for weight in weights:
             on, off = (float(np.median(_gaps(model, training, points, rows.T, weight))) for points in (clean, lifted))
             print(f"| {m} | {weight} | {on:.2e} | {off:.2e} | {off / on:.0f} |")
 
@@ -44,11 +46,11 @@ def _normals(points: FloatArray) -> FloatArray:
 
 
 def _gaps(
-    model: LandmarkModel, training: FloatArray, points: FloatArray, to_landmarks: FloatArray, weight: float | str
+    model: LandmarkModel, training: FloatArray, points: FloatArray, to_landmarks: FloatArray, weight: DiagonalWeight
 ) -> FloatArray:
     distances, indices = nearest_neighbors(training, points, N_NEIGHBORS)
     squared = rows_through_neighbors(distances, indices, np.ascontiguousarray(to_landmarks)) ** 2
-    restricted = restricted_reconstruction(model, squared, weight)  # type: ignore[arg-type]
+    restricted = restricted_reconstruction(model, squared, weight)
     return np.asarray(np.linalg.norm(restricted.coordinates - project(model, squared), axis=1))
 
 

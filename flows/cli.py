@@ -34,9 +34,11 @@ def _options(
 def demo(
     n_points: Annotated[int, typer.Option(min=2000, help="Points on the Swiss roll.")] = 50_000,
     picture: Annotated[Path, typer.Option(help="Where to write the picture (PNG).")] = Path("trigpoint-demo.png"),
-    seed: Annotated[int, typer.Option(help="Seed of the data and of the landmarks.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the landmarks.")] = 0,
 ) -> None:
     """Unroll a Swiss roll, place points it never saw, compare with the known sheet and draw it."""
+    if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
+        raise typer.BadParameter(f"{picture} must be a .png file in a folder that exists.", param_hint="--picture")
     from flows.demo import run_demo
 
     run_demo(n_points, picture, seed, typer.echo)

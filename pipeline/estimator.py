@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,12 +18,12 @@ from pipeline.numerics import checks
 from pipeline.numerics.components import POLICIES, ComponentPolicy, Connected, apply_component_policy
 from pipeline.numerics.extension.moments import landmark_moments
 from pipeline.numerics.extension.projection import project_moments
-from pipeline.numerics.extension.restricted import DiagonalWeight, reconstruct_moments, resolved_weight
+from pipeline.numerics.extension.restricted import DiagonalWeight, check_weight, reconstruct_moments, resolved_weight
 from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.graph import collapse_duplicates, neighbor_graph
 from pipeline.numerics.landmarks import maxmin_landmarks, random_landmarks
 from pipeline.numerics.mds import LandmarkModel, classical_mds
-from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
+from pipeline.numerics.neighbors import NeighborSearch, neighbors_within
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 METHODS = ("isomap",)
@@ -30,13 +32,15 @@ SELECTIONS = ("maxmin", "random")
 EXTENSIONS = ("projection", "restricted")
 # Rows whose dissimilarities to the landmarks are squared at once: what an embedding needs beside its result.
 ROWS_PER_CHUNK = 4096
+# Landmarks whose shortest paths run at once: rows that stand beside the distances kept.
+LANDMARKS_PER_BATCH = 16
 
 
 class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Isomap by landmarks: geodesic distances to m landmarks instead of between all n points.
 
-    Memory grows as n * m, never as n * n, and with every point a landmark the result is scikit-learn's `Isomap`.
-    Rows that repeat exactly count as one point and get the same coordinates.
+    Memory grows as n * m, never as n * n. Rows that repeat exactly count as one point and get the same coordinates.
+    With every point a landmark, no repeated rows and a connected graph, the result is scikit-learn's `Isomap`.
 
     Parameters
     ----------
@@ -53,7 +57,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     diagonal_weight : weight of a point's squared length in restricted reconstruction, a number or "balanced" (the
         number of landmarks).
     random_state : seed of the choice of landmarks.
-    n_jobs : threads of the neighbor search; the result does not depend on it.
+    n_jobs : threads of the neighbor search in up to 10 dimensions (above, BLAS has its own); the result does not
+        depend on it.
 
     Attributes
     ----------
@@ -102,44 +107,61 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Choose landmarks among the rows of X (n, n_features), fit their model and embed every row."""
-        self._check_choices()
-        data = self._checked_data(X, reset=True)
-        self._unit = _working_unit(data)
-        first_rows, node_of, _ = collapse_duplicates(data)
-        nodes = data[first_rows] / self._unit
-        self._check_sizes(len(data), len(nodes))
-        connected = self._connected_graph(nodes)
-        kept = np.flatnonzero(connected.kept)
-        landmarks = kept[self._chosen_landmarks(nodes[kept])]
-        rows = shortest_path_rows(connected.graph, landmarks)
-        self.model_ = self._fitted_model(rows[:, landmarks], len(data))
-        self._nodes = nodes[kept]
-        self._to_landmarks = np.ascontiguousarray(rows[:, kept].T)
-        embedded = np.full((len(nodes), self.n_components), np.nan)
-        embedded[kept] = self._extended(self._to_landmarks)
-        self.embedding_ = embedded[node_of]
-        self.component_labels_ = connected.labels[node_of]
-        self.landmark_indices_ = first_rows[landmarks]
-        self.eigenvalues_ = self.model_.eigenvalues * self._unit**2
-        return self
-
-    def transform(self, X: ArrayLike) -> FloatArray:
-        """Coordinates (p, n_components) of rows of X in the fitted space; each row's bytes depend on that row alone."""
-        check_is_fitted(self)
-        data = self._checked_data(X, reset=False) / self._unit
-        out = np.empty((len(data), self.model_.n_components))
-        for chunk in _chunks(len(data)):
-            distances, indices = nearest_neighbors(self._nodes, data[chunk], self.n_neighbors, self._n_threads())
-            out[chunk] = self._extended(rows_through_neighbors(distances, indices, self._to_landmarks))
-        return out
+        return self._fit(X)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> FloatArray:
         """Fit, and return the coordinates of the training rows."""
-        return self.fit(X, y).embedding_
+        return self._fit(X).embedding_
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """Coordinates (p, n_components) of rows of X in the fitted space; each row's bytes depend on that row alone.
+
+        With component_policy "largest", a row whose nearest training point was dropped becomes NaN like that point.
+        """
+        check_is_fitted(self)
+        data = self._checked_data(X, reset=False)
+        out = np.empty((len(data), self._space.model.n_components))
+        for chunk in _chunks(len(data)):
+            out[chunk] = self._space.placed(data[chunk], self._n_threads())
+        return out
 
     @property
     def _n_features_out(self) -> int:
-        return self.model_.n_components
+        return self._space.model.n_components
+
+    def _fit(self, X: ArrayLike) -> Self:
+        self._check_choices()
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        data = self._checked_data(X, reset=True)
+        checks.require_not_too_small("X", data)
+        exponent = int(np.frexp(np.abs(data).max())[1])
+        first_rows, node_of, _ = collapse_duplicates(np.ldexp(data, -exponent))
+        nodes = np.ldexp(data[first_rows], -exponent)
+        self._check_sizes(len(data), len(nodes))
+        connected = self._connected_graph(nodes)
+        kept = np.flatnonzero(connected.kept)
+        landmarks = kept[self._chosen_landmarks(nodes[kept], seed)]
+        model = self._fitted_model(connected, landmarks, len(data))
+        space = _Space(
+            exponent=exponent,
+            search=NeighborSearch(nodes[kept]),
+            dropped=NeighborSearch(nodes[~connected.kept]) if len(kept) < len(nodes) else None,
+            to_landmarks=_distances_to_landmarks(connected, landmarks, kept, data.dtype),
+            model=model,
+            n_neighbors=self.n_neighbors,
+            weight=resolved_weight(model, self.diagonal_weight) if self.extension == "restricted" else None,
+        )
+        embedded = np.full((len(nodes), self.n_components), np.nan)
+        for chunk in _chunks(len(kept)):
+            embedded[kept[chunk]] = space.extended(space.to_landmarks[chunk])
+        # Only now does the estimator change: a fit that failed leaves the one before it as it was.
+        self._space = space
+        self.model_ = model
+        self.embedding_ = embedded[node_of]
+        self.component_labels_ = connected.labels[node_of]
+        self.landmark_indices_ = first_rows[landmarks]
+        self.eigenvalues_ = np.ldexp(model.eigenvalues, 2 * exponent)
+        return self
 
     def _check_choices(self) -> None:
         checks.one_of("method", self.method, METHODS)
@@ -152,10 +174,13 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if self.n_landmarks != "auto":
             low = self.n_components + 1
             checks.integer_in_range("n_landmarks", self.n_landmarks, low, None, "more than n_components, or 'auto'")
-        if self.diagonal_weight != "balanced":
-            checks.positive_number("diagonal_weight", self.diagonal_weight)
+        check_weight(self.diagonal_weight)
+        n_jobs: object = self.n_jobs
+        if n_jobs is not None and (n_jobs == 0 or not isinstance(n_jobs, Integral)):
+            raise InvalidInputError(f"n_jobs={self.n_jobs!r} is not a number of threads; use 1, 2, ... or -1 for all.")
 
     def _checked_data(self, X: ArrayLike, reset: bool) -> AnyArray:
+        _refuse_other_than_numbers(X)
         data: AnyArray = validate_data(
             self,
             X,
@@ -165,7 +190,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             ensure_min_samples=2 if reset else 1,
         )
         checks.require_finite("X", data)
-        checks.require_squarable("X", data)
+        checks.require_not_too_large("X", data)
         return data
 
     def _check_sizes(self, n_rows: int, n_nodes: int) -> None:
@@ -179,64 +204,105 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _connected_graph(self, nodes: AnyArray) -> Connected:
         distances, indices = neighbors_within(nodes, self.n_neighbors, self._n_threads())
-        graph = neighbor_graph(distances.astype(nodes.dtype), indices)
-        connected = apply_component_policy(nodes, graph, self.component_policy)
+        connected = apply_component_policy(nodes, neighbor_graph(distances, indices), self.component_policy)
         if connected.labels.any():
-            warnings.warn(_component_report(connected), ComponentWarning, stacklevel=3)
+            warnings.warn(_component_report(connected), ComponentWarning, stacklevel=4)
         return connected
 
-    def _chosen_landmarks(self, nodes: AnyArray) -> IntArray:
+    def _chosen_landmarks(self, nodes: AnyArray, seed: int) -> IntArray:
         n, d = len(nodes), self.n_components
+        where = f"the part of the graph that is embedded has {n} distinct points"
+        checks.integer_in_range("n_components", d, 1, n - 1, where)
         if self.n_landmarks == "auto":
             m = min(n, max(4 * (d + 1), round(100 + 2 * np.sqrt(n))))
         else:
-            where = f"the largest component has {n} distinct points"
             m = checks.integer_in_range("n_landmarks", self.n_landmarks, d + 1, n, where)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if self.landmark_selection == "random":
             return random_landmarks(n, m, seed)
         return maxmin_landmarks(nodes, m, seed)
 
-    def _fitted_model(self, between: AnyArray, n_rows: int) -> LandmarkModel:
+    def _fitted_model(self, connected: Connected, landmarks: IntArray, n_rows: int) -> LandmarkModel:
+        between = _distances_to_landmarks(connected, landmarks, landmarks, np.dtype(np.float64))
         try:
-            return classical_mds(between.astype(np.float64) ** 2, self.n_components)
+            return classical_mds(between**2, self.n_components)
         except InvalidInputError as error:
             raise InvalidInputError(f"{error} (n_samples={n_rows}, n_features={self.n_features_in_})") from error
 
-    def _extended(self, to_landmarks: AnyArray) -> FloatArray:
-        """Coordinates (p, d), at the data's own scale, of points given by their (p, m) geodesic distances."""
-        out = np.empty((len(to_landmarks), self.model_.n_components))
-        for chunk in _chunks(len(to_landmarks)):
-            moments = landmark_moments(self.model_, to_landmarks[chunk].astype(np.float64) ** 2)
-            if self.extension == "restricted":
-                weight = resolved_weight(self.model_, self.diagonal_weight)
-                out[chunk] = reconstruct_moments(self.model_, moments, weight).coordinates
-            else:
-                out[chunk] = project_moments(self.model_, moments)
-        return out * self._unit
-
     def _n_threads(self) -> int:
         return int(effective_n_jobs(self.n_jobs))
+
+
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """A fitted space and the way into it, in units of 2^exponent of the data.
+
+    to_landmarks (n, m) are the geodesic distances of the searched points; weight is that of restricted
+    reconstruction, or None for projection.
+    """
+
+    exponent: int
+    search: NeighborSearch
+    dropped: NeighborSearch | None
+    to_landmarks: AnyArray
+    model: LandmarkModel
+    n_neighbors: int
+    weight: float | None
+
+    def placed(self, rows: AnyArray, n_threads: int) -> FloatArray:
+        """Coordinates of new rows (p, n_features) through their nearest training points."""
+        points = np.ldexp(rows.astype(np.float64), -self.exponent)
+        if np.abs(points).max() > checks.LARGEST_SIZE:
+            raise InvalidInputError(
+                f"X reaches {np.abs(rows).max():g} in absolute value, beyond {checks.LARGEST_SIZE:g} times the "
+                "training data; its squared distances would leave double precision: drop or rescale such rows."
+            )
+        distances, indices = self.search.query(points, self.n_neighbors, n_threads)
+        out = self.extended(rows_through_neighbors(distances, indices, self.to_landmarks))
+        if self.dropped is not None:
+            out[self.dropped.query(points, 1, n_threads)[0][:, 0] < distances[:, 0]] = np.nan
+        return out
+
+    def extended(self, to_landmarks: AnyArray) -> FloatArray:
+        """Coordinates (p, d), at the data's own scale, of points given by their (p, m) geodesic distances."""
+        moments = landmark_moments(self.model, to_landmarks.astype(np.float64) ** 2)
+        if self.weight is None:
+            return np.asarray(np.ldexp(project_moments(self.model, moments), self.exponent))
+        return np.asarray(np.ldexp(reconstruct_moments(self.model, moments, self.weight).coordinates, self.exponent))
 
 
 def _chunks(n_rows: int) -> Iterator[slice]:
     return (slice(first, first + ROWS_PER_CHUNK) for first in range(0, n_rows, ROWS_PER_CHUNK))
 
 
-def _working_unit(data: AnyArray) -> float:
-    """A scale at which squares neither overflow nor vanish; a power of two, so that rescaling is exact."""
-    largest = float(np.abs(data).max())
-    return float(np.ldexp(1.0, int(np.frexp(largest)[1]))) if largest > 0 else 1.0
+def _distances_to_landmarks(
+    connected: Connected, landmarks: IntArray, nodes: IntArray, dtype: np.dtype[Any]
+) -> AnyArray:
+    """Geodesic distances (len(nodes), m), filled a few landmarks at a time so that little stands beside them."""
+    out = np.empty((len(nodes), len(landmarks)), dtype=dtype)
+    for first in range(0, len(landmarks), LANDMARKS_PER_BATCH):
+        batch = slice(first, first + LANDMARKS_PER_BATCH)
+        out[:, batch] = shortest_path_rows(connected.graph, landmarks[batch])[:, nodes].T
+    return out
+
+
+def _refuse_other_than_numbers(X: ArrayLike) -> None:
+    dtype = getattr(X, "dtype", None)
+    kind = getattr(dtype, "kind", "f") if dtype is not None else np.asarray(X).dtype.kind
+    if kind == "c":
+        raise InvalidInputError(f"Complex data not supported: X has dtype {dtype}; it must hold real numbers.")
+    if kind in "US":
+        raise InvalidInputError("X holds text; it must hold real numbers: convert it, for example with astype(float).")
 
 
 def _component_report(connected: Connected) -> str:
     sizes = np.bincount(connected.labels)
-    done = (
-        f"joined by their {connected.n_bridges} shortest links"
-        if connected.n_bridges
-        else f"all but the largest dropped, {int((~connected.kept).sum())} distinct points become NaN"
-    )
+    found = f"The neighbor graph has {len(sizes)} components (largest {sizes[0]} distinct points)"
+    if connected.n_bridges:
+        return (
+            f"{found}, joined by their {connected.n_bridges} shortest links. Distances between components are then a "
+            "guess; a larger n_neighbors may connect them."
+        )
     return (
-        f"The neighbor graph has {len(sizes)} components (largest {sizes[0]} distinct points), {done}. "
-        "Distances between components are then a guess; a larger n_neighbors may connect them."
+        f"{found}; all but the largest are dropped, and {int((~connected.kept).sum())} distinct points become NaN. "
+        "A larger n_neighbors may connect them."
     )

@@ -1,6 +1,9 @@
 """LandmarkIsomap: scikit-learn's answers where every point is a landmark, and its manners everywhere."""
 
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -10,6 +13,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.manifold import Isomap
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
 
 from pipeline import LandmarkIsomap
 from pipeline.datasets import swiss_roll
@@ -117,8 +121,10 @@ def test_transforming_the_training_data_returns_its_embedding(roll, extension):
 
 def test_landmarks_keep_their_model_coordinates(roll):
     isomap = LandmarkIsomap(8, n_landmarks=80, random_state=0).fit(roll)
-    expected = isomap.model_.coordinates * isomap._unit
-    np.testing.assert_allclose(isomap.embedding_[isomap.landmark_indices_], expected, atol=1e-9)
+    found = isomap.embedding_[isomap.landmark_indices_]
+    np.testing.assert_allclose((found**2).sum(axis=0), isomap.eigenvalues_, rtol=1e-9)
+    unit = np.sqrt(isomap.eigenvalues_ / isomap.model_.eigenvalues)
+    np.testing.assert_allclose(found, isomap.model_.coordinates * unit, atol=1e-9)
 
 
 def test_rigid_motion_of_the_data_does_not_change_the_shape(roll):
@@ -211,7 +217,7 @@ class TestComponents:
         isomap = LandmarkIsomap(12, n_landmarks=450, component_policy="largest", random_state=0)
         with (
             pytest.warns(ComponentWarning),
-            pytest.raises(InvalidInputError, match=r"n_landmarks=450 .* from 3 to 400 \(the largest component"),
+            pytest.raises(InvalidInputError, match=r"n_landmarks=450 .* from 3 to 400 \(the part of the graph"),
         ):
             isomap.fit(two_islands)
 
@@ -238,8 +244,10 @@ class TestComponents:
         ({"landmark_selection": "kmeans"}, "landmark_selection='kmeans' is not known; use one of 'maxmin', 'random'"),
         ({"extension": "nystrom"}, "extension='nystrom' is not known; use one of 'projection', 'restricted'"),
         ({"component_policy": "drop"}, "component_policy='drop' is not known; use one of 'error', 'bridge', 'largest'"),
-        ({"diagonal_weight": 0}, "diagonal_weight=0.0 is out of range"),
+        ({"diagonal_weight": 0}, "diagonal_weight=0 is out of range"),
         ({"diagonal_weight": "equal"}, "diagonal_weight='equal' is not"),
+        ({"n_jobs": 0}, "n_jobs=0 is not a number of threads"),
+        ({"n_jobs": 2.5}, "n_jobs=2.5 is not a number of threads"),
     ],
 )
 def test_bad_settings_are_refused_with_the_valid_range(settings, message):
@@ -263,7 +271,8 @@ def spoiled(entries):
         (np.empty((0, 3)), "0 sample"),
         (np.ones(30), "1D array"),
         (np.ones((5, 3)) * 1j, "Complex"),
-        ([["a", "b"], ["c", "d"]], "could not convert string"),
+        ([["a", "b"], ["c", "d"]], "X holds text"),
+        (np.ones((5, 3)).astype(str), "X holds text"),
     ],
 )
 def test_bad_data_is_refused(data, message):
@@ -302,3 +311,76 @@ def test_clones_pickles_and_names_its_outputs(roll):
 def test_automatic_number_of_landmarks_follows_its_rule(roll):
     assert len(LandmarkIsomap(8, random_state=0).fit(roll).landmark_indices_) == round(100 + 2 * np.sqrt(1500))
     assert len(LandmarkIsomap(8, random_state=0).fit(roll[:90]).landmark_indices_) == 90
+
+
+def test_a_fit_that_fails_leaves_the_fit_before_it_as_it_was(roll):
+    isomap = LandmarkIsomap(8, n_landmarks=50, component_policy="error", random_state=0).fit(roll)
+    before = isomap.transform(roll[:5])
+    with pytest.raises(DisconnectedGraphError):
+        isomap.fit(np.concatenate([roll * 1e6, roll * 1e6 + 1e9]))
+    np.testing.assert_array_equal(isomap.transform(roll[:5]), before)
+
+
+def test_settings_changed_after_the_fit_wait_for_the_next_fit(roll):
+    isomap = LandmarkIsomap(8, n_landmarks=50, random_state=0).fit(roll)
+    before = isomap.transform(roll[:5] + 0.1)
+    isomap.set_params(extension="restricted", n_neighbors=3)
+    np.testing.assert_array_equal(isomap.transform(roll[:5] + 0.1), before)
+
+
+def test_single_precision_noise_is_not_a_component():
+    line = np.linspace(0, 1, 400, dtype=np.float32)[:, None]
+    with pytest.raises(InvalidInputError, match=r"n_components=5 .* 1 positive eigenvalue;"):
+        LandmarkIsomap(3, 5).fit(line)
+
+
+def test_single_precision_up_to_its_largest_number(roll):
+    data = (roll / np.abs(roll).max()).astype(np.float32)
+    plain = LandmarkIsomap(8, n_landmarks=50, random_state=0).fit(data)
+    huge = LandmarkIsomap(8, n_landmarks=50, random_state=0).fit(data * np.float32(2.0**127))
+    np.testing.assert_allclose(huge.embedding_, plain.embedding_ * 2.0**127, rtol=1e-6)
+
+
+@pytest.mark.parametrize("point", [[1e-200, 0, 0], [0, 0, 0], [1e-300, 1e-300, 0]])
+def test_a_point_beside_the_origin_is_placed_alike_alone_and_in_company(roll, point):
+    isomap = LandmarkIsomap(8, n_landmarks=50, random_state=0).fit(roll)
+    np.testing.assert_array_equal(isomap.transform([point])[0], isomap.transform([point, [1.0, 1, 1]])[0])
+
+
+def test_a_point_beyond_reach_is_refused_by_its_own_value(roll):
+    isomap = LandmarkIsomap(8, n_landmarks=50, random_state=0).fit(roll * 1e-30)
+    with pytest.raises(InvalidInputError, match=r"X reaches 1e\+140 .* times the training data"):
+        isomap.transform([[1e140, 0, 0]])
+
+
+def test_rows_of_dropped_components_are_not_placed_either(roll):
+    data = np.concatenate([roll[:400], roll[:90] + 1000.0])
+    isomap = LandmarkIsomap(12, n_landmarks=60, component_policy="largest", random_state=0)
+    with pytest.warns(ComponentWarning):
+        isomap.fit(data)
+    again = isomap.transform(data)
+    np.testing.assert_array_equal(np.isnan(again), np.isnan(isomap.embedding_))
+    np.testing.assert_allclose(again, isomap.embedding_, rtol=1e-9, atol=1e-9)
+
+
+def test_warning_points_at_the_callers_line(roll):
+    data = np.concatenate([roll[:400], roll[:90] + 1000.0])
+    with pytest.warns(ComponentWarning) as caught:
+        LandmarkIsomap(12, n_landmarks=60, random_state=0).fit(data)
+    assert caught[0].filename == __file__
+
+
+def test_bytes_of_a_fit_do_not_depend_on_the_threads_of_the_linear_algebra(roll):
+    fits = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads):
+            fits.append(LandmarkIsomap(8, n_landmarks=1200, random_state=0).fit_transform(roll))
+    np.testing.assert_array_equal(*fits)
+
+
+def test_works_where_no_compiled_code_can_be_cached(tmp_path):
+    """A read-only install without a home, as in a container: numba then compiles in memory."""
+    code = "import pipeline.numerics.compiled as c; f = c.compiled(lambda x: x + 1); print(f(1))"
+    environment = {"NUMBA_CACHE_DIR": "/proc/none", "HOME": "/proc/none", "PATH": os.environ["PATH"]}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert result.stdout == "2\n", result.stderr

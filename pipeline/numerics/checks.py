@@ -12,12 +12,16 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 # Squared dissimilarities that came from two float32 shortest-path runs differ by a few 1e-7 of their size;
 # anything beyond this is not rounding but an asymmetric dissimilarity.
 SYMMETRY_TOLERANCE = 1e-5
+# Of the largest entry: what cancellation leaves of a squared distance that should be 0.
+ROUNDING_FLOOR = 1e-10
 # Sizes of data whose squared distances, summed, stay well within double precision.
 SMALLEST_SIZE, LARGEST_SIZE = 1e-150, 1e150
 
 
 def integer_in_range(name: str, value: object, low: int, high: int | None, why: str) -> int:
     """`value` as an int within [low, high], or an error that says so and `why`."""
+    if high is not None and high < low:
+        raise InvalidInputError(f"{name}={value!r} cannot be used, and no other value can: {why}.")
     valid = f"at least {low}" if high is None else f"from {low} to {high}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise InvalidInputError(f"{name}={value!r} is not a whole number; use one {valid} ({why}).")
@@ -27,17 +31,13 @@ def integer_in_range(name: str, value: object, low: int, high: int | None, why: 
     return number
 
 
-def positive_number(name: str, value: object) -> float:
-    """`value` as a finite float above zero."""
+def number_in_range(name: str, value: object, low: float, high: float) -> float:
+    """`value` as a float within [low, high]."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise InvalidInputError(f"{name}={value!r} is not a number; use a finite number above 0.")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = np.inf
-    if not (0.0 < number < np.inf):
-        raise InvalidInputError(f"{name}={number} is out of range; use a finite number above 0.")
-    return number
+        raise InvalidInputError(f"{name}={value!r} is not a number; use one from {low:g} to {high:g}.")
+    if not bool(value >= low and value <= high):  # type: ignore[operator]
+        raise InvalidInputError(f"{name}={value!r} is out of range; use a number from {low:g} to {high:g}.")
+    return float(value)
 
 
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
@@ -47,8 +47,10 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     return value
 
 
-def real_array(name: str, values: ArrayLike, n_dimensions: int) -> AnyArray:
+def real_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: bool = False) -> AnyArray:
     """`values` as a real numeric array of the given number of dimensions, float32 kept, other types as float64."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InvalidInputError(f"{name} is a masked array; drop or fill the masked entries first.")
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -61,7 +63,7 @@ def real_array(name: str, values: ArrayLike, n_dimensions: int) -> AnyArray:
         raise InvalidInputError(
             f"{name} has shape {array.shape}; it must have {n_dimensions} dimension{'s' * (n_dimensions > 1)}."
         )
-    if 0 in array.shape:
+    if 0 in array.shape and not allow_empty:
         raise InvalidInputError(f"{name} has shape {array.shape}; it is empty, and at least one entry is needed.")
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
@@ -85,12 +87,27 @@ def require_finite(name: str, array: AnyArray) -> None:
 
 def require_squarable(name: str, array: AnyArray) -> None:
     """Refuse data so large or so small that squared distances would overflow or vanish."""
+    require_not_too_large(name, array)
+    require_not_too_small(name, array)
+
+
+def require_not_too_large(name: str, array: AnyArray) -> None:
     largest = float(np.abs(array).max())
-    if largest > 0 and not SMALLEST_SIZE <= largest <= LARGEST_SIZE:
-        raise InvalidInputError(
-            f"{name} reaches {largest:g} in absolute value, and squared distances would leave double precision; it "
-            f"must reach a size from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}; rescale it."
-        )
+    if largest > LARGEST_SIZE:
+        raise InvalidInputError(_size_message(name, largest))
+
+
+def require_not_too_small(name: str, array: AnyArray) -> None:
+    largest = float(np.abs(array).max())
+    if 0 < largest < SMALLEST_SIZE:
+        raise InvalidInputError(_size_message(name, largest))
+
+
+def _size_message(name: str, largest: float) -> str:
+    return (
+        f"{name} reaches {largest:g} in absolute value, and its squares would leave double precision; it must reach "
+        f"a size from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}; rescale it."
+    )
 
 
 def require_nonnegative(name: str, array: AnyArray) -> None:
@@ -108,6 +125,7 @@ def squared_dissimilarity_matrix(name: str, values: ArrayLike) -> FloatArray:
         raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
     require_finite(name, array)
     require_nonnegative(name, array)
+    require_squarable(name, array)
     matrix = np.array(array, dtype=np.float64)
     scale = float(matrix.max())
     _require_zero_diagonal(name, matrix, scale)
@@ -117,7 +135,7 @@ def squared_dissimilarity_matrix(name: str, values: ArrayLike) -> FloatArray:
 
 def _require_zero_diagonal(name: str, matrix: FloatArray, scale: float) -> None:
     worst = int(np.argmax(matrix.diagonal()))
-    if matrix[worst, worst] > SYMMETRY_TOLERANCE * scale:
+    if matrix[worst, worst] > ROUNDING_FLOOR * scale:
         raise InvalidInputError(
             f"{name} has a nonzero diagonal, {matrix[worst, worst]:g} at ({worst}, {worst}); the dissimilarity of an "
             "object to itself must be 0."
@@ -127,8 +145,11 @@ def _require_zero_diagonal(name: str, matrix: FloatArray, scale: float) -> None:
 
 def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
     deviation = np.abs(matrix - matrix.T)
-    i, j = (int(k) for k in np.unravel_index(int(deviation.argmax()), deviation.shape))
-    if deviation[i, j] > SYMMETRY_TOLERANCE * scale:
+    # Rounding is relative to each entry; a bound relative to the largest would let an outlier hide anything.
+    allowed = SYMMETRY_TOLERANCE * np.maximum(matrix, matrix.T) + ROUNDING_FLOOR * scale
+    if (deviation > allowed).any():
+        deviation[deviation <= allowed] = 0
+        i, j = (int(k) for k in np.unravel_index(int(deviation.argmax()), deviation.shape))
         raise InvalidInputError(
             f"{name} is not symmetric: {matrix[i, j]:g} at ({i}, {j}) against {matrix[j, i]:g} at ({j}, {i}), the "
             f"largest deviation ({deviation[i, j]:g}); average it with its transpose if that is what you mean."

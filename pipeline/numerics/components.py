@@ -12,14 +12,19 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from pipeline.errors import DisconnectedGraphError
+from pipeline.numerics import checks
 from pipeline.numerics.graph import graph_from_edges, with_edges
-from pipeline.numerics.neighbors import nearest_neighbors
+from pipeline.numerics.neighbors import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 ComponentPolicy = Literal["error", "bridge", "largest"]
 POLICIES: tuple[str, ...] = get_args(ComponentPolicy)
-# A component up to this size finds an outsider among its points' nearest `size + 1` without a search of its own.
-SMALL_COMPONENT = 64
+# Nearest neighbors among which an outsider is looked for before a component gets a search of its own.
+MAX_SHARED_NEIGHBORS = 65
+
+
+Link = tuple[float, int, int]
+NO_LINK: Link = (np.inf, -1, -1)
 
 
 class Connected(NamedTuple):
@@ -44,6 +49,7 @@ def component_labels(graph: csr_array) -> IntArray:
 
 def apply_component_policy(points: AnyArray, graph: csr_array, policy: ComponentPolicy) -> Connected:
     """A graph in which all kept nodes reach each other."""
+    checks.one_of("policy", policy, POLICIES)
     labels = component_labels(graph)
     everything = np.ones(len(labels), dtype=np.bool_)
     if not labels.any():
@@ -62,11 +68,10 @@ def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntA
     In a round every component but the largest finds its shortest link to the outside. Links are compared by
     (length, lower row, higher row), a strict order, so that no round closes a cycle.
     """
-    links: list[tuple[float, int, int]] = []
+    links: list[Link] = []
     current = labels
     while current.any():
-        found = {_shortest_link(points, current, component) for component in range(1, int(current.max()) + 1)}
-        links.extend(sorted(found))
+        links.extend(sorted(set(_shortest_links(points, current))))
         lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
         joined = graph_from_edges(len(labels), *_merged_edges(labels, low, high), np.zeros(len(labels) + len(links)))
         current = component_labels(joined)
@@ -79,21 +84,36 @@ def _merged_edges(labels: IntArray, starts: IntArray, ends: IntArray) -> tuple[I
     return np.concatenate([np.arange(len(labels)), starts]), np.concatenate([first[labels], ends])
 
 
-def _shortest_link(points: AnyArray, labels: IntArray, component: int) -> tuple[float, int, int]:
-    inside = np.flatnonzero(labels == component)
-    if len(inside) <= SMALL_COMPONENT:
-        distances, indices = nearest_neighbors(points, points[inside], len(inside) + 1)
-        outside = labels[indices] != component
-        nearest = np.argmax(outside, axis=1)[:, None]
-        lengths = np.take_along_axis(distances, nearest, 1).ravel()
-        ends = np.take_along_axis(indices, nearest, 1).ravel()
-    else:
-        others = np.flatnonzero(labels != component)
-        distances, indices = nearest_neighbors(points[others], points[inside], 1)
-        lengths, ends = distances.ravel(), others[indices.ravel()]
-    return min(
-        (float(w), min(i, j), max(i, j)) for w, i, j in zip(lengths, inside.tolist(), ends.tolist(), strict=True)
-    )
+def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:
+    """The shortest link out of every component but the largest.
+
+    All components search together for as long as a few neighbors may show an outsider. What is then left of a
+    component, points whose known neighbors are all insiders and nearer than its best link, searches the outside alone.
+    """
+    best: list[Link] = [NO_LINK] * (int(labels.max()) + 1)
+    pending = np.flatnonzero(labels)
+    k = 5
+    search = NeighborSearch(points)
+    while len(pending) and k <= min(MAX_SHARED_NEIGHBORS, len(points)):
+        distances, indices = search.query(points[pending], k)
+        outside = labels[indices] != labels[pending, None]
+        seen = outside.any(axis=1)
+        nearest = outside.argmax(axis=1)[:, None]
+        lengths, ends = (np.take_along_axis(part, nearest, 1).ravel() for part in (distances, indices))
+        _improve(best, labels, pending[seen], ends[seen], lengths[seen])
+        limits = np.array([link[0] for link in best])[labels[pending]]
+        pending = pending[~seen & (distances[:, -1] <= limits)]
+        k = 4 * k - 3
+    for component in np.unique(labels[pending]):
+        inside, others = pending[labels[pending] == component], np.flatnonzero(labels != component)
+        distances, indices = NeighborSearch(points[others]).query(points[inside], 1)
+        _improve(best, labels, inside, others[indices.ravel()], distances.ravel())
+    return best[1:]
+
+
+def _improve(best: list[Link], labels: IntArray, starts: IntArray, ends: IntArray, lengths: FloatArray) -> None:
+    for i, j, length in zip(starts.tolist(), ends.tolist(), lengths.tolist(), strict=True):
+        best[labels[i]] = min(best[labels[i]], (length, min(i, j), max(i, j)))
 
 
 def _disconnected_message(labels: IntArray) -> str:

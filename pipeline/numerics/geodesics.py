@@ -39,6 +39,12 @@ def shortest_path_rows(graph: csr_array, sources: ArrayLike) -> AnyArray:
 
 def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmarks: AnyArray) -> AnyArray:
     """Path lengths (p, m) of new points to the landmarks, given their neighbors (p, k) and those points' (n, m)."""
+    if distances.shape != indices.shape or distances.ndim != 2:
+        raise InvalidInputError(
+            f"distances has shape {distances.shape} and indices {indices.shape}; both must be (n_points, n_neighbors)."
+        )
+    if indices.size:
+        checks.row_indices("indices", indices.ravel(), len(to_landmarks))
     rows = np.empty((len(indices), to_landmarks.shape[1]), dtype=to_landmarks.dtype)
     _through_neighbors(distances, indices, to_landmarks, rows)
     return rows

@@ -23,6 +23,7 @@ def collapse_duplicates(points: ArrayLike) -> Collapsed:
     """One node for each group of identical rows, numbered by first appearance."""
     # Adding 0 turns -0 into +0: equal numbers then have equal bytes, and rows compare as bytes.
     array = np.ascontiguousarray(checks.real_array("points", points, 2) + 0)
+    checks.require_finite("points", array)
     as_bytes = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
     _, first, inverse, counts = np.unique(as_bytes, return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first)
@@ -43,13 +44,13 @@ def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
 
 
 def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
-    """`graph` with more undirected edges."""
+    """`graph` with more undirected edges, its weights' dtype kept."""
     rows = np.repeat(np.arange(graph.shape[0], dtype=np.int64), np.diff(graph.indptr))
     return graph_from_edges(
         graph.shape[0],
         np.concatenate([rows, starts]),
         np.concatenate([graph.indices, ends]),
-        np.concatenate([graph.data, weights]),
+        np.concatenate([graph.data, weights.astype(graph.dtype)]),
     )
 
 
@@ -81,6 +82,10 @@ def checked_graph(graph: csr_array) -> csr_array:
 
 
 def _check_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
+    if not len(starts) == len(ends) == len(weights):
+        raise InvalidInputError(
+            f"starts has {len(starts)}, ends {len(ends)} and weights {len(weights)} entries; they must be as many."
+        )
     if len(weights):
         checks.row_indices("starts", starts, n_nodes)
         checks.row_indices("ends", ends, n_nodes)

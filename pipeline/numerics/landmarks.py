@@ -14,7 +14,9 @@ MAXMIN_CANDIDATES_PER_LANDMARK = 50
 
 def random_landmarks(n_points: int, n_landmarks: int, seed: int) -> IntArray:
     """Distinct rows chosen uniformly, in rising order."""
+    checks.integer_in_range("n_points", n_points, 1, None, "points to choose from")
     m = _checked_count(n_points, n_landmarks)
+    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
     return np.sort(np.random.default_rng(seed).choice(n_points, m, replace=False)).astype(np.int64)
 
 
@@ -28,6 +30,7 @@ def maxmin_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray
     m = _checked_count(len(array), n_landmarks)
     checks.require_finite("points", array)
     checks.require_squarable("points", array)
+    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
     size = min(len(array), MAXMIN_CANDIDATES_PER_LANDMARK * m)
     rng = np.random.default_rng(seed)
     candidates = np.sort(rng.choice(len(array), size, replace=False))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -75,7 +76,9 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int) -> Land
             "use objects that differ."
         )
     row_means, grand_mean = delta2.mean(axis=1), float(delta2.mean())
-    spectrum, vectors = eigh(double_centered(delta2), driver="evd", overwrite_a=True, check_finite=False)
+    # On one thread: the bytes of a decomposition depend on how many threads share it.
+    with threadpool_limits(1, "blas"):
+        spectrum, vectors = eigh(double_centered(delta2), driver="evd", overwrite_a=True, check_finite=False)
     spectrum, vectors = spectrum[::-1], vectors[:, ::-1]
     _require_positive(d, spectrum)
     eigenvalues = spectrum[:d].copy()

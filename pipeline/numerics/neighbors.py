@@ -26,7 +26,10 @@ TREE_MARGIN = 1e-9
 def nearest_neighbors(
     reference: ArrayLike, queries: ArrayLike, n_neighbors: int, n_jobs: int = 1
 ) -> tuple[FloatArray, IntArray]:
-    """Euclidean distances (p, k) and row numbers (p, k) of each query's k nearest reference points, nearest first."""
+    """Euclidean distances (p, k) and row numbers (p, k) of each query's k nearest reference points, nearest first.
+
+    `n_jobs` threads search the tree that serves up to 10 dimensions; above, BLAS has threads of its own.
+    """
     points = checks.real_array("reference", reference, 2)
     targets = checks.real_array("queries", queries, 2)
     if targets.shape[1] != points.shape[1]:
@@ -37,10 +40,10 @@ def nearest_neighbors(
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(points), why)
     for name, array in (("reference", points), ("queries", targets)):
         checks.require_finite(name, array)
-        checks.require_squarable(name, array)
-    if points.shape[1] <= KD_TREE_MAX_DIMENSION:
-        return _by_tree(points, targets, k, n_jobs)
-    return _by_products(points, targets, k)
+        checks.require_not_too_large(name, array)
+    # Only of the reference: a query beside the origin is as good as any, alone or in company.
+    checks.require_not_too_small("reference", points)
+    return NeighborSearch(points).query(targets, k, n_jobs)
 
 
 def neighbors_within(points: ArrayLike, n_neighbors: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
@@ -55,51 +58,55 @@ def neighbors_within(points: ArrayLike, n_neighbors: int, n_jobs: int = 1) -> tu
     return distances[~itself].reshape(-1, k), indices[~itself].reshape(-1, k)
 
 
-def _by_tree(points: AnyArray, queries: AnyArray, k: int, n_jobs: int) -> tuple[FloatArray, IntArray]:
-    tree = KDTree(points)
-    distances = np.empty((len(queries), k))
-    indices = np.empty((len(queries), k), dtype=np.int64)
-    open_rows = np.arange(len(queries))
-    n_candidates = min(k + 4, len(points))
-    while len(open_rows):
-        answer = tree.query(queries[open_rows], k=n_candidates, workers=n_jobs)
-        proposed, candidates = (np.reshape(part, (-1, n_candidates)) for part in answer)
-        # Complete once a candidate lies clearly beyond the k-th: no point left out can tie with it.
-        complete = proposed[:, -1] > proposed[:, k - 1] * (1 + TREE_MARGIN)
-        if n_candidates == len(points):
-            complete[:] = True
-        rows = open_rows[complete]
-        ranked = _ranked(points, queries[rows], candidates[complete].astype(np.int64), k)
-        distances[rows], indices[rows] = ranked
-        open_rows = open_rows[~complete]
-        n_candidates = min(2 * n_candidates, len(points))
-    return distances, indices
+class NeighborSearch:
+    """A search among fixed reference points, for callers that have checked their arrays and ask more than once."""
 
+    def __init__(self, points: AnyArray, use_tree: bool | None = None) -> None:
+        self.points = points
+        wants_tree = points.shape[1] <= KD_TREE_MAX_DIMENSION if use_tree is None else use_tree
+        self._tree = KDTree(points) if wants_tree else None
+        if self._tree is None:
+            self._center = points.mean(axis=0, dtype=np.float64)
+            self._centered = points - self._center
+            self._squares = np.einsum("ij,ij->i", self._centered, self._centered)
 
-def _ranked(points: AnyArray, queries: AnyArray, candidates: IntArray, k: int) -> tuple[FloatArray, IntArray]:
-    distances = np.empty((len(queries), k))
-    indices = np.empty((len(queries), k), dtype=np.int64)
-    _rank_candidates(points, queries, candidates, distances, indices)
-    return distances, indices
+    def query(self, queries: AnyArray, k: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
+        """Distances (p, k) and row numbers (p, k), nearest first, ties by row."""
+        distances = np.empty((len(queries), k))
+        indices = np.empty((len(queries), k), dtype=np.int64)
+        if self._tree is not None:
+            self._by_tree(self._tree, queries, n_jobs, distances, indices)
+        else:
+            self._by_products(queries, distances, indices)
+        return distances, indices
 
+    def _by_tree(self, tree: KDTree, queries: AnyArray, n_jobs: int, distances: FloatArray, indices: IntArray) -> None:
+        """Ask the tree for a few more than k; rows whose ties run beyond those are ranked against all points."""
+        k = distances.shape[1]
+        open_rows = np.arange(len(queries))
+        for n_candidates in (k + 4, 4 * k + 16):
+            if len(open_rows) == 0 or n_candidates >= len(self.points):
+                break
+            answer = tree.query(queries[open_rows], k=n_candidates, workers=n_jobs)
+            proposed, candidates = (np.reshape(part, (-1, n_candidates)) for part in answer)
+            # Complete once a candidate lies clearly beyond the k-th: no point left out can tie with it.
+            complete = proposed[:, -1] > proposed[:, k - 1] * (1 + TREE_MARGIN)
+            rows = open_rows[complete]
+            _rank_candidates(self.points, queries, rows, candidates[complete].astype(np.int64), distances, indices)
+            open_rows = open_rows[~complete]
+        _rank_all(self.points, queries, open_rows, distances, indices)
 
-def _by_products(points: AnyArray, queries: AnyArray, k: int) -> tuple[FloatArray, IntArray]:
-    center = points.mean(axis=0, dtype=np.float64)
-    centered = points - center
-    lengths = np.einsum("ij,ij->i", centered, centered)
-    distances = np.empty((len(queries), k))
-    indices = np.empty((len(queries), k), dtype=np.int64)
-    step = max(1, BLOCK_ENTRIES // len(points))
-    for first in range(0, len(queries), step):
-        block = slice(first, first + step)
-        targets = queries[block] - center
-        squares = np.einsum("ij,ij->i", targets, targets)
-        approximate = targets @ centered.T
-        approximate *= -2.0
-        approximate += lengths
-        margins = _rounding_margin(points.shape[1], squares, float(lengths.max()))
-        _rank_block(points, queries[block], approximate, margins, distances[block], indices[block])
-    return distances, indices
+    def _by_products(self, queries: AnyArray, distances: FloatArray, indices: IntArray) -> None:
+        step = max(1, BLOCK_ENTRIES // len(self.points))
+        for first in range(0, len(queries), step):
+            block = slice(first, first + step)
+            targets = queries[block] - self._center
+            squares = np.einsum("ij,ij->i", targets, targets)
+            approximate = targets @ self._centered.T
+            approximate *= -2.0
+            approximate += self._squares
+            margins = _rounding_margin(queries.shape[1], squares, float(self._squares.max()))
+            _rank_block(self.points, queries[block], approximate, margins, distances[block], indices[block])
 
 
 def _rounding_margin(n_features: int, squares: FloatArray, longest: float) -> FloatArray:
@@ -110,11 +117,20 @@ def _rounding_margin(n_features: int, squares: FloatArray, longest: float) -> Fl
 
 @compiled
 def _rank_candidates(
-    points: AnyArray, queries: AnyArray, candidates: AnyArray, distances: AnyArray, indices: AnyArray
+    points: AnyArray, queries: AnyArray, rows: AnyArray, candidates: AnyArray, distances: AnyArray, indices: AnyArray
 ) -> None:
-    for i in range(len(queries)):
+    for j in range(len(rows)):
+        i = rows[j]
         _clear(distances[i], indices[i])
-        for row in candidates[i]:
+        for row in candidates[j]:
+            _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
+
+
+@compiled
+def _rank_all(points: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray, indices: AnyArray) -> None:
+    for i in rows:
+        _clear(distances[i], indices[i])
+        for row in range(len(points)):
             _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
 
 

@@ -62,8 +62,10 @@ def continuity(
 
 def neighbor_recall(found: IntArray, exact: IntArray) -> float:
     """Share of the exact neighbors (p, k) that an approximate search found, row by row."""
-    if found.shape != exact.shape:
-        raise InvalidInputError(f"found has shape {found.shape} and exact {exact.shape}; they must be the same.")
+    if found.shape != exact.shape or exact.ndim != 2 or exact.size == 0:
+        raise InvalidInputError(
+            f"found has shape {found.shape} and exact {exact.shape}; both must be the same (n_points, n_neighbors)."
+        )
     hits = sum(len(np.intersect1d(a, b)) for a, b in zip(found, exact, strict=True))
     return hits / exact.size
 
@@ -79,8 +81,9 @@ def procrustes_distance(reference: ArrayLike, coordinates: ArrayLike) -> float:
             raise InvalidInputError(f"{name} has all its rows equal; its shape is undefined.")
     a, b = a - a.mean(axis=0), b - b.mean(axis=0)
     a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
-    overlap = float(np.linalg.svd(a.T @ b, compute_uv=False).sum())
-    return float(np.sqrt(max(0.0, 1.0 - overlap**2)))
+    left, overlap, right = np.linalg.svd(b.T @ a)
+    # The residual itself, not 1 - overlap^2: that cancels, and shows nothing below 1e-8.
+    return float(np.linalg.norm(a - overlap.sum() * (b @ left @ right)))
 
 
 def _checked_embedding(
@@ -101,6 +104,7 @@ def _checked_embedding(
 def _checked(name: str, values: ArrayLike) -> FloatArray:
     array = checks.real_array(name, values, 2)
     checks.require_finite(name, array)
+    checks.require_not_too_large(name, array)
     return array.astype(np.float64)
 
 
@@ -131,7 +135,7 @@ def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sampl
     # Sampling without replacement from n points: no uncertainty is left when all of them were looked at.
     spread = float(scores.std(ddof=1)) / np.sqrt(size) * np.sqrt((n - size) / max(n - 1, 1))
     value = float(scores.mean())
-    return Estimate(value, value - NORMAL_95 * spread, value + NORMAL_95 * spread)
+    return Estimate(value, max(0.0, value - NORMAL_95 * spread), min(1.0, value + NORMAL_95 * spread))
 
 
 def _excess_rank(truth: FloatArray, seen: FloatArray, row: int, k: int) -> int:

@@ -32,7 +32,17 @@ def test_version_is_the_distributions():
     assert trigpoint("--version").stdout == f"trigpoint {version('trigpoint')}\n"
 
 
-@pytest.mark.parametrize("arguments", [["demo", "--n-points", "5"], ["demo", "--n-point", "5000"], ["dmeo"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["demo", "--n-points", "5"],
+        ["demo", "--n-point", "5000"],
+        ["demo", "--seed", "-1"],
+        ["demo", "--picture", "nowhere/x.png"],
+        ["demo", "--picture", "x.svg"],
+        ["dmeo"],
+    ],
+)
 def test_bad_usage_is_exit_code_2_in_words(arguments):
     result = trigpoint(*arguments)
     assert result.returncode == 2

@@ -9,8 +9,8 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics.components import (
+    MAX_SHARED_NEIGHBORS,
     POLICIES,
-    SMALL_COMPONENT,
     apply_component_policy,
     component_labels,
     shortest_bridges,
@@ -145,7 +145,17 @@ def test_error_lists_only_the_ten_largest_of_many(rng):
 @pytest.mark.parametrize(
     "sizes",
     [
-        (SMALL_COMPONENT + 40, SMALL_COMPONENT + 20, SMALL_COMPONENT + 1, SMALL_COMPONENT, 5, 2, 1, 1, 1),
+        (
+            MAX_SHARED_NEIGHBORS + 40,
+            MAX_SHARED_NEIGHBORS + 20,
+            MAX_SHARED_NEIGHBORS + 1,
+            MAX_SHARED_NEIGHBORS,
+            5,
+            2,
+            1,
+            1,
+            1,
+        ),
         (1,) * 40,
         (150, 1),
         (20, 20, 20, 20),
@@ -171,7 +181,7 @@ def test_bridges_are_a_minimum_spanning_tree_with_exact_ties(data):
 def test_bridges_are_a_minimum_spanning_tree_on_a_lattice_of_large_and_small_components(rng):
     points = np.stack(np.meshgrid(np.arange(18.0), np.arange(18.0)), axis=-1).reshape(-1, 2)
     groups = np.where(points[:, 0] < 5, 0, np.where(points[:, 0] < 10, 1, 2 + rng.integers(0, 30, size=len(points))))
-    assert np.bincount(groups).min() < SMALL_COMPONENT < np.sort(np.bincount(groups))[-2]
+    assert np.bincount(groups).min() < MAX_SHARED_NEIGHBORS < np.sort(np.bincount(groups))[-2]
     assert_minimum_spanning_tree(points, renumbered(groups))
 
 

@@ -125,6 +125,8 @@ def test_numbers_of_landmarks_out_of_range_are_refused(choose, m):
         (np.eye(3) * 1j, r"points has dtype complex128"),
         (np.full((4, 2), np.nan), r"points has 8 NaN or infinite entries"),
         (np.array([[0.0], [np.inf], [1.0]]), r"points has 1 NaN or infinite entries, first in row 1;"),
+        (np.eye(3) * 1e200, r"points reaches 1e\+200 in absolute value, .*rescale it"),
+        (np.eye(3) * 1e-200, r"points reaches 1e-200 in absolute value, .*rescale it"),
     ],
 )
 def test_maxmin_refuses_what_has_no_distances(points, message):

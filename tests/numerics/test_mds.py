@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
+from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.mds import classical_mds, double_centered
@@ -116,10 +117,22 @@ def changed(entries: dict[tuple[int, int], float]) -> np.ndarray:
     return matrix
 
 
+def outlier_beside():
+    """An asymmetry between small entries that is tiny beside the largest."""
+    matrix = SQUARE.copy()
+    matrix[0, 1:] = matrix[1:, 0] = 1e6
+    matrix[1, 2], matrix[2, 1] = 0, 9
+    return matrix
+
+
 @pytest.mark.parametrize(
     ("matrix", "message"),
     [
         (changed({(1, 4): 99.0}), r"not symmetric: 99 at \(1, 4\).*largest deviation"),
+        (outlier_beside(), r"not symmetric: 0 at \(1, 2\) against 9 at \(2, 1\)"),
+        (SQUARE * 1e200, r"squared_dissimilarities reaches .* from 1e-150 to 1e\+150; rescale"),
+        (SQUARE * 1e-200, r"squared_dissimilarities reaches .* from 1e-150 to 1e\+150; rescale"),
+        ([[0, 1], [1]], "not a rectangular array"),
         (changed({(2, 2): 5.0}), r"nonzero diagonal, 5 at \(2, 2\)"),
         (changed({(0, 3): -1.0, (3, 0): -1.0}), r"negative entry, -1 at \(0, 3\)"),
         (changed({(5, 1): np.nan}), r"1 NaN or infinite entries, first in row 5"),
@@ -143,3 +156,12 @@ def test_bad_dissimilarities_are_refused_with_what_and_where(matrix, message):
 def test_bad_numbers_of_components_are_refused_with_the_range(n_components):
     with pytest.raises(InvalidInputError, match=r"n_components=.* from 1 to 5"):
         classical_mds(SQUARE, n_components)
+
+
+def test_bytes_do_not_depend_on_the_threads_of_the_linear_algebra(rng):
+    squared = squared_distances(rng.normal(size=(700, 5))) ** 0.9
+    models = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads):
+            models.append(classical_mds(squared, 5).coordinates)
+    np.testing.assert_array_equal(*models)

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import neighbors
-from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
+from pipeline.numerics.neighbors import NeighborSearch, nearest_neighbors, neighbors_within
 
 
 def brute_force(reference, queries, k, skip_itself=False):
@@ -69,7 +69,9 @@ def test_equals_brute_force_with_ties_by_row(kind):
 @pytest.mark.parametrize("kind", ["random", "lattice", "duplicates", "offset", "wide", "wide lattice", "wide outlier"])
 def test_both_searches_propose_the_same_answer(kind):
     points = dataset(kind)
-    assert_same(neighbors._by_tree(points, points, 8, 1), neighbors._by_products(points, points, 8))
+    assert_same(
+        NeighborSearch(points, use_tree=True).query(points, 8), NeighborSearch(points, use_tree=False).query(points, 8)
+    )
 
 
 @given(st.data())
@@ -79,8 +81,8 @@ def test_both_searches_equal_brute_force_on_small_lattices(data):
     reference, queries = (data.draw(arrays(np.float64, (rows, d), elements=coordinate)) for rows in (n, p))
     k = data.draw(st.integers(1, n))
     expected = brute_force(reference, queries, k)
-    assert_same(neighbors._by_tree(reference, queries, k, 1), expected)
-    assert_same(neighbors._by_products(reference, queries, k), expected)
+    assert_same(NeighborSearch(reference, use_tree=True).query(queries, k), expected)
+    assert_same(NeighborSearch(reference, use_tree=False).query(queries, k), expected)
 
 
 @given(seed=st.integers(0, 2**32 - 1), exponent=st.integers(-20, 20), offset=st.sampled_from([0.0, 1.0, 1e8]))
@@ -91,8 +93,8 @@ def test_both_searches_equal_brute_force_when_distances_nearly_tie(seed, exponen
     reference = offset + 2.0**exponent * sphere
     queries = offset + np.array([[0.0], [1e-9]]) * np.ones(8)
     expected = brute_force(reference, queries, 10)
-    assert_same(neighbors._by_tree(reference, queries, 10, 1), expected)
-    assert_same(neighbors._by_products(reference, queries, 10), expected)
+    assert_same(NeighborSearch(reference, use_tree=True).query(queries, 10), expected)
+    assert_same(NeighborSearch(reference, use_tree=False).query(queries, 10), expected)
 
 
 @pytest.mark.parametrize("kind", ["random", "lattice", "offset", "wide", "wide lattice", "wide offset", "wide float32"])

@@ -8,7 +8,6 @@ last axis leads to it.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.extension.moments import landmark_moments
 from pipeline.numerics.extension.projection import project_moments
@@ -24,14 +23,12 @@ LENGTH_SAMPLES = 16384
 def reconstruction_arc(
     model: LandmarkModel, squared_to_landmarks: ArrayLike, n_steps: int, diagonal_weight: DiagonalWeight = 1.0
 ) -> FloatArray:
-    """Positions (n_steps, d) evenly spaced by length, the first the projection, the last the reconstruction."""
+    """Positions (n_steps, d) of one point, given by its (m,) squared dissimilarities, evenly spaced by length.
+
+    The first is the projection, the last the reconstruction.
+    """
     steps = checks.integer_in_range("n_steps", n_steps, 2, None, "both ends of the arc are given")
-    squared = np.asarray(squared_to_landmarks)
-    if squared.ndim != 1:
-        raise InvalidInputError(
-            f"squared_to_landmarks has shape {squared.shape}; the arc is of one point: give its "
-            f"({model.n_landmarks},) row."
-        )
+    squared = checks.real_array("squared_to_landmarks", squared_to_landmarks, 1)
     moments = landmark_moments(model, squared[None])
     weight = resolved_weight(model, diagonal_weight)
     end = reconstruct_moments(model, moments, weight).coordinates[0]

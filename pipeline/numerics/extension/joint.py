@@ -1,8 +1,8 @@
 """Restricted reconstruction of k points together [T sec. 6].
 
 min_Y 2||XY' - b||_F^2 + ||YY' - beta||_F^2, with beta (k, k) from the squared dissimilarities between the new points:
-beta_ij = -1/2 (alpha2_ij - mean(a2_i) - mean(a2_j) + g). Unlike the problem of one point this is not convex in any
-single variable, so no global guarantee is given: the answer is the best of several descents and never worse than
+beta_ij = -1/2 (alpha2_ij - mean(a2_i) - mean(a2_j) + g). Unlike for one point, nothing certifies that a
+minimum is the global one, so no guarantee is given: the answer is the best of several descents and never worse than
 the points reconstructed one by one. The Hessian is only ever applied, never formed: memory is k^2, not (k d)^2.
 
 | symbol  | variable          | shape  |
@@ -54,6 +54,7 @@ def joint_restricted_reconstruction(
         single.coordinates / unit,
         _with_consistent_signs(single.coordinates / unit, single.ambiguous, problem.gram),
         project_moments(model, moments) / unit,
+        _best_factor(problem.gram, problem.inner),
     ]
     best = min((problem.descend(start) for start in starts), key=problem.objective)
     ambiguous = single.ambiguous & _reflection_is_as_good(problem, best, single.ambiguous)
@@ -124,6 +125,17 @@ class _JointProblem:
 def _gram(model: LandmarkModel, moments: Moments, between: FloatArray) -> FloatArray:
     """beta (k, k); mean(a2_i) = beta_i + g/2, so the constants cancel and its diagonal is beta itself."""
     return np.asarray((moments.beta[:, None] + moments.beta - between) / 2)
+
+
+def _best_factor(gram: FloatArray, inner: FloatArray) -> FloatArray:
+    """The (k, d) configuration nearest to the Gram matrix, turned to agree with C: right when its term dominates."""
+    k, d = inner.shape
+    eigenvalues, vectors = np.linalg.eigh(gram)
+    top = min(k, d)
+    factor = np.zeros((k, d))
+    factor[:, :top] = vectors[:, ::-1][:, :top] * np.sqrt(np.maximum(eigenvalues[::-1][:top], 0.0))
+    left, _, right = np.linalg.svd(factor.T @ inner)
+    return np.asarray(factor @ left @ right)
 
 
 def _with_consistent_signs(Y: FloatArray, ambiguous: BoolArray, gram: FloatArray) -> FloatArray:

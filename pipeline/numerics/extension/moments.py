@@ -45,25 +45,22 @@ def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> M
     coordinates, row_means = _padded(model.coordinates), _padded(model.row_means)
     _accumulate(squared, coordinates, row_means, inner, mean_excess)
     beta = mean_excess + model.grand_mean / 2
-    if not np.isfinite(beta).all():
+    # Checked on the d + 1 sums, not on m entries a row: a NaN or infinity among the entries always reaches them.
+    if not (np.isfinite(inner).all() and (np.abs(beta) <= checks.LARGEST_SIZE).all()):
         checks.require_finite("squared_to_landmarks", squared)
-        raise InvalidInputError(
-            f"squared_to_landmarks reach {squared.max():g}, beyond double precision once summed; rescale the data."
-        )
+        checks.require_not_too_large("squared_to_landmarks", squared)
     return Moments(inner, beta)
 
 
 def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
-    squared = np.asarray(squared_to_landmarks)
-    if squared.ndim != 2 or squared.shape[1] != model.n_landmarks:
+    squared = checks.real_array("squared_to_landmarks", squared_to_landmarks, 2, allow_empty=True)
+    if squared.shape[1] != model.n_landmarks:
         raise InvalidInputError(
             f"squared_to_landmarks has shape {squared.shape}; it must be (n_points, {model.n_landmarks}), a row for "
             "each point and a column for each landmark of the model."
         )
-    if len(squared) == 0:
-        return np.empty((0, model.n_landmarks))
-    squared = checks.real_array("squared_to_landmarks", squared, 2)
-    checks.require_nonnegative("squared_to_landmarks", squared)
+    if len(squared):
+        checks.require_nonnegative("squared_to_landmarks", squared)
     return squared
 
 

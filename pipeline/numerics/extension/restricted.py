@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.extension.moments import Moments, landmark_moments
 from pipeline.numerics.extension.secular import solve_secular
@@ -20,6 +19,7 @@ from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import BoolArray, FloatArray
 
 DiagonalWeight = float | Literal["balanced"]
+WEIGHT_RANGE = (1e-30, 1e30)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +58,18 @@ def reconstruct_moments(model: LandmarkModel, moments: Moments, weight: float) -
     )
 
 
-def resolved_weight(model: LandmarkModel, diagonal_weight: object) -> float:
+def resolved_weight(model: LandmarkModel, diagonal_weight: DiagonalWeight) -> float:
     """The number w that `diagonal_weight` stands for."""
+    check_weight(diagonal_weight)
+    return float(model.n_landmarks) if diagonal_weight == "balanced" else float(diagonal_weight)
+
+
+def check_weight(diagonal_weight: object) -> None:
+    """Refuse what is neither "balanced" nor a number for which the secular equation stays in range."""
     if isinstance(diagonal_weight, str):
-        if diagonal_weight != "balanced":
-            raise InvalidInputError(
-                f"diagonal_weight={diagonal_weight!r} is not known; use a finite number above 0 or 'balanced'."
-            )
-        return float(model.n_landmarks)
-    return checks.positive_number("diagonal_weight", diagonal_weight)
+        checks.one_of("diagonal_weight", diagonal_weight, ("balanced",))
+    else:
+        checks.number_in_range("diagonal_weight", diagonal_weight, *WEIGHT_RANGE)
 
 
 def _objective(model: LandmarkModel, moments: Moments, weight: float, coordinates: FloatArray) -> FloatArray:

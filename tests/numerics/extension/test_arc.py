@@ -94,5 +94,5 @@ def test_bad_numbers_of_steps_are_refused(n_steps):
 
 def test_several_rows_are_refused():
     model, row = HARD[0]
-    with pytest.raises(InvalidInputError, match=r"shape \(1, 4\); the arc is of one point"):
+    with pytest.raises(InvalidInputError, match=r"squared_to_landmarks has shape \(1, 4\); it must have 1 dimension"):
         reconstruction_arc(model, [row], 5)
