@@ -11,3 +11,11 @@ class DisconnectedGraphError(InvalidInputError):
 
 class ComponentWarning(UserWarning):
     """The neighbor graph fell into several components and the chosen policy repaired or reduced it."""
+
+
+class StoreError(RuntimeError):
+    """A run's store is damaged, of another format, or cannot be written; the message names what and where."""
+
+
+class LeaseHeldError(StoreError):
+    """Another run holds the store; the message names the holder."""

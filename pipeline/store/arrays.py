@@ -1,0 +1,131 @@
+"""Zarr arrays along rows, written in whole aligned chunks and read with every fault named.
+
+Each chunk carries a checksum, because without one a flipped bit reads as a wrong number. A missing chunk would read as
+the fill value, so reading first makes sure that the chunk is there.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import DTypeLike
+from zarr.abc.store import Store
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from pipeline.errors import StoreError
+from pipeline.store.objects import Objects, checked_key, digest_of
+from pipeline.types import AnyArray
+
+
+class RowArray:
+    """A stored array whose first axis is cut into chunks of `chunk_rows`; the other axes are whole."""
+
+    def __init__(self, store: Store, path: str, array: "zarr.Array[Any]") -> None:
+        self.path = path
+        self._objects = Objects(store)
+        self._array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self._array.dtype)
+
+    @property
+    def chunk_rows(self) -> int:
+        return int(self._array.chunks[0])
+
+    def write(self, first_row: int, rows: AnyArray) -> None:
+        """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array."""
+        stop = first_row + len(rows)
+        if first_row % self.chunk_rows or (stop % self.chunk_rows and stop != self.shape[0]) or stop > self.shape[0]:
+            raise StoreError(
+                f"{self.path}: rows {first_row} to {stop} are not whole chunks of {self.chunk_rows} rows; two writers "
+                "of one chunk would lose data."
+            )
+        if rows.dtype != self.dtype or rows.shape[1:] != self.shape[1:]:
+            raise StoreError(
+                f"{self.path}: rows of {rows.dtype} {rows.shape[1:]} do not fit an array of {self.dtype} "
+                f"{self.shape[1:]}."
+            )
+        self._array[first_row:stop] = rows
+
+    def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
+        """Rows from `start` up to `stop`; an error names the chunk that is missing or damaged."""
+        end = self.shape[0] if stop is None else stop
+        if not 0 <= start <= end <= self.shape[0]:
+            raise StoreError(f"{self.path}: rows {start} to {end} are outside of its {self.shape[0]} rows.")
+        for chunk in range(start // self.chunk_rows, -(-end // self.chunk_rows)):
+            if not self._objects.exists(self._chunk_key(chunk)):
+                raise StoreError(f"{self._chunk_key(chunk)} is missing from {self._objects.store}.")
+        try:
+            return np.asarray(self._array[start:end])
+        except (ValueError, RuntimeError) as error:
+            raise StoreError(self._damage(start, end, error)) from error
+
+    def _damage(self, start: int, stop: int, error: Exception) -> str:
+        """Which chunk of the rows cannot be read, found by reading them one by one."""
+        for chunk in range(start // self.chunk_rows, -(-stop // self.chunk_rows)):
+            try:
+                self._array[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
+            except (ValueError, RuntimeError) as cause:
+                return f"{self._chunk_key(chunk)} in {self._objects.store} is damaged: {cause}"
+        return f"{self.path} in {self._objects.store} cannot be read: {error}"
+
+    def _chunk_key(self, chunk: int) -> str:
+        place = (chunk, *(0 for _ in self.shape[1:]))
+        return f"{self.path}/{self._array.metadata.encode_chunk_key(place)}"
+
+
+def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int) -> RowArray:
+    """An array ready to be written; one that is there already with the same description is taken over as it is."""
+    kind = np.dtype(dtype)
+    chunks = (max(1, min(chunk_rows, shape[0])), *(max(1, size) for size in shape[1:]))
+    existing = _existing(store, path)
+    if existing is not None and (existing.shape, existing.dtype, existing.chunks) == (tuple(shape), kind, chunks):
+        return RowArray(store, path, existing)
+    array = zarr.create_array(
+        store,
+        name=checked_key(path),
+        shape=tuple(shape),
+        chunks=chunks,
+        dtype=kind,
+        compressors=[ZstdCodec(level=1), Crc32cCodec()],
+        fill_value=np.nan if kind.kind == "f" else 0,
+        config={"write_empty_chunks": True},
+        overwrite=True,
+    )
+    return RowArray(store, path, array)
+
+
+def _existing(store: Store, path: str) -> "zarr.Array[Any] | None":
+    """The array at `path` to be written further; None if there is none or its description is damaged."""
+    try:
+        return zarr.open_array(store, path=checked_key(path), mode="r+", config={"write_empty_chunks": True})
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def open_array(store: Store, path: str, metadata_digest: str | None = None) -> RowArray:
+    """An array to read; with `metadata_digest`, only if its description is still the one that was committed."""
+    data = Objects(store).read_bytes(f"{path}/zarr.json")
+    if data is None:
+        raise StoreError(f"{path}/zarr.json is missing from {store}.")
+    if metadata_digest is not None and digest_of(data) != metadata_digest:
+        raise StoreError(f"{path}/zarr.json in {store} is damaged: it is not the one that was committed.")
+    try:
+        array = zarr.open_array(store, path=checked_key(path), mode="r", config={"write_empty_chunks": True})
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path}/zarr.json in {store} cannot be used: {error}") from error
+    return RowArray(store, path, array)
+
+
+def metadata_digest(store: Store, path: str) -> str:
+    """The digest of an array's description, for the commit object that vouches for it."""
+    data = Objects(store).read_bytes(f"{path}/zarr.json")
+    if data is None:
+        raise StoreError(f"{path}/zarr.json is missing from {store}.")
+    return digest_of(data)

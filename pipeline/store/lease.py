@@ -1,0 +1,112 @@
+"""One coordinator at a time: a lease taken by create-if-absent, numbered by epochs.
+
+Epoch e is the object `lease/<e>.json`; creating it is atomic, so of several contenders exactly one gets an epoch. A
+holder that ends well marks its epoch released. A holder that died is recognized on its own machine by process and boot
+identity; elsewhere taking over must be asked for. Whoever holds a later epoch has fenced off all earlier ones.
+"""
+
+import os
+import socket
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from zarr.abc.store import Store
+
+from pipeline.errors import LeaseHeldError
+from pipeline.store.objects import Json, Objects
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write to a run's store, for as long as no later epoch exists."""
+
+    store: Store
+    epoch: int
+    holder: Json
+
+    def ensure_held(self) -> None:
+        """Raise if another run has taken the store over in the meantime."""
+        latest, holder = _latest(Objects(self.store))
+        if latest != self.epoch:
+            raise LeaseHeldError(f"this run lost {self.store}: {_described(holder)} took it over; stop this one.")
+
+    def release(self) -> None:
+        """Give the store back, unless it has been taken over."""
+        if _latest(Objects(self.store))[0] == self.epoch:
+            Objects(self.store).write(_key(self.epoch), {**self.holder, "released": True})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def acquire(store: Store, take_over: bool = False) -> Lease:
+    """Take the lease, or raise with the holder's name. A released or dead holder's is taken without asking."""
+    objects = Objects(store)
+    epoch, holder = _latest(objects)
+    if holder is not None and not (holder.get("released") or take_over or _is_dead(holder)):
+        raise LeaseHeldError(
+            f"{store} is held by {_described(holder)}. Wait for it to end; if it is gone, run again with --take-over."
+        )
+    mine: Json = {**_identity(os.getpid()), "token": uuid.uuid4().hex}
+    if not objects.create(_key(epoch + 1), mine):
+        _, winner = _latest(objects)
+        raise LeaseHeldError(f"{store} was taken at this moment by {_described(winner)}; wait for it to end.")
+    for name in objects.names("lease"):
+        if _epoch_of(name) < epoch:
+            objects.delete(f"lease/{name}")
+    return Lease(store, epoch + 1, mine)
+
+
+def _latest(objects: Objects) -> tuple[int, Json | None]:
+    epochs = [_epoch_of(name) for name in objects.names("lease")]
+    return (max(epochs), objects.read(_key(max(epochs)))) if epochs else (0, None)
+
+
+def _key(epoch: int) -> str:
+    return f"lease/{epoch:08d}.json"
+
+
+def _epoch_of(name: str) -> int:
+    return int(name.removesuffix(".json"))
+
+
+def _identity(pid: int) -> Json:
+    """What names a process on a machine since its boot; a number alone is used again."""
+    return {"host": socket.gethostname(), "boot": _boot_id(), "pid": pid, "started": _start_time(pid)}
+
+
+def _is_dead(holder: Json) -> bool:
+    """Whether the holder can be known to be gone: same machine and boot, and its process is not there any more."""
+    if holder.get("host") != socket.gethostname() or not _boot_id():
+        return False
+    return holder.get("boot") != _boot_id() or _start_time(int(holder["pid"])) != holder.get("started")
+
+
+def _boot_id() -> str:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _start_time(pid: int) -> str:
+    """The kernel's start time of a process, in ticks since boot; empty if it has ended."""
+    try:
+        # The name in parentheses may hold anything, so count fields from behind it.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    # A killed process that its parent has not collected yet is listed still, as a zombie.
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _described(holder: Json | None) -> str:
+    if holder is None:
+        return "an unknown run"
+    return f"process {holder.get('pid')} on {holder.get('host')}"

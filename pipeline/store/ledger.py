@@ -1,0 +1,126 @@
+"""What is complete: one commit object for each partition of a stage, written after its data is durable.
+
+A stage's arrays live under `<stage>/<digest>/`, the digest being of its settings, its inputs' digests and the format
+version. So changed settings write elsewhere, and a late writer can only write the same bytes again. The listing of
+chunks says nothing: only what the ledger holds is read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import DTypeLike
+from zarr.abc.store import Store
+
+from pipeline.errors import StoreError
+from pipeline.store.arrays import RowArray, create_array, metadata_digest, open_array
+from pipeline.store.objects import Json, Objects, canonical, digest_of
+from pipeline.types import AnyArray
+
+FORMAT_VERSION = 1
+
+
+def stage_digest(stage: str, settings: Json, inputs: Sequence[str]) -> str:
+    """The name under which a stage's results are kept: the same for the same work, and for nothing else."""
+    identity = {"stage": stage, "settings": settings, "inputs": list(inputs), "format_version": FORMAT_VERSION}
+    return digest_of(canonical(identity))[:20]
+
+
+@dataclass(frozen=True)
+class StageLedger:
+    """The results of one stage under one digest: its arrays, its partitions' commits, its end."""
+
+    store: Store
+    stage: str
+    digest: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.stage}/{self.digest}"
+
+    def create(self, name: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int) -> RowArray:
+        """An array that several partitions write, each its own whole chunks."""
+        return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows)
+
+    def write(self, name: str, rows: AnyArray, chunk_rows: int) -> None:
+        """An array that one partition writes whole."""
+        array = self.create(name, rows.shape, rows.dtype, chunk_rows)
+        if len(rows):
+            array.write(0, rows)
+
+    def open(self, name: str) -> RowArray:
+        """An array to write further chunks of, or to read before the stage is finished."""
+        return open_array(self.store, f"{self.path}/{name}")
+
+    def commit(self, partition: int, figures: Json, arrays: Sequence[str] = ()) -> None:
+        """Declare a partition complete, with its figures and the digests of the arrays that only it has written."""
+        self._objects.write(self._commit_key(partition), {"figures": figures, "arrays": self._digests(arrays)})
+
+    def committed(self) -> dict[int, Json]:
+        """The figures of every complete partition."""
+        names = (name for name in self._objects.names(f"{self.path}/ledger") if name.startswith("partition-"))
+        partitions = sorted(int(name.removeprefix("partition-").removesuffix(".json")) for name in names)
+        return {partition: self._read(self._commit_key(partition))["figures"] for partition in partitions}
+
+    def finish(self, n_partitions: int, figures: Json, arrays: Sequence[str] = ()) -> None:
+        """Declare the stage complete; refused, with their numbers, while partitions are missing."""
+        missing = sorted(set(range(n_partitions)) - set(self.committed()))
+        if missing:
+            listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+            raise StoreError(f"stage {self.stage} cannot be finished: partitions {listed} are not complete.")
+        value = {"figures": figures, "n_partitions": n_partitions, "arrays": self._digests(arrays)}
+        self._objects.write(f"{self.path}/ledger/finished.json", value)
+
+    def finished(self) -> Json | None:
+        """The stage's figures if it is complete."""
+        value = self._objects.read(f"{self.path}/ledger/finished.json")
+        return None if value is None else dict(value["figures"])
+
+    def read(self, name: str, partition: int | None = None) -> RowArray:
+        """An array of a complete partition, or of the complete stage; anything else is an error."""
+        key = f"{self.path}/ledger/finished.json" if partition is None else self._commit_key(partition)
+        entry = self._read(key)
+        if name not in entry["arrays"]:
+            raise StoreError(f"{key} in {self.store} does not vouch for array {name}; it is not complete.")
+        return open_array(self.store, f"{self.path}/{name}", entry["arrays"][name])
+
+    def damaged(self) -> list[str]:
+        """Every array and chunk that this stage's ledger vouches for and that cannot be read as it was written."""
+        problems = []
+        for key in self._entries():
+            for name, digest in self._read(key)["arrays"].items():
+                problems.extend(_array_problems(self.store, f"{self.path}/{name}", digest))
+        return problems
+
+    def _entries(self) -> list[str]:
+        return [f"{self.path}/ledger/{name}" for name in self._objects.names(f"{self.path}/ledger")]
+
+    def _digests(self, arrays: Sequence[str]) -> dict[str, str]:
+        return {name: metadata_digest(self.store, f"{self.path}/{name}") for name in arrays}
+
+    def _commit_key(self, partition: int) -> str:
+        return f"{self.path}/ledger/partition-{partition:08d}.json"
+
+    def _read(self, key: str) -> dict[str, Any]:
+        value = self._objects.read(key)
+        if value is None:
+            raise StoreError(f"{key} is not in {self.store}: this part of stage {self.stage} is not complete.")
+        return value
+
+    @property
+    def _objects(self) -> Objects:
+        return Objects(self.store)
+
+
+def _array_problems(store: Store, path: str, digest: str) -> list[str]:
+    try:
+        array = open_array(store, path, digest)
+    except StoreError as error:
+        return [str(error)]
+    problems = []
+    for start in range(0, array.shape[0], array.chunk_rows):
+        try:
+            array.read(start, min(start + array.chunk_rows, array.shape[0]))
+        except StoreError as error:
+            problems.append(str(error))
+    return problems

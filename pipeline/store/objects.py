@@ -1,0 +1,84 @@
+"""Small JSON objects beside the arrays, through the same Zarr store, each written whole or not at all."""
+
+import hashlib
+import json
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from pipeline.errors import StoreError
+from pipeline.store.durable import PARTIAL_SUFFIX
+
+Json = dict[str, Any]
+
+
+class Objects:
+    """Keys and JSON values. Keys are relative and stay below the store's root."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def read_bytes(self, key: str) -> bytes | None:
+        buffer = sync(self.store.get(checked_key(key), default_buffer_prototype()))
+        return None if buffer is None else buffer.to_bytes()
+
+    def read(self, key: str) -> Json | None:
+        """The object at `key`, or None if there is none; damaged text is an error that names it."""
+        data = self.read_bytes(key)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+        except ValueError as error:
+            raise StoreError(f"{self.store}/{key} is damaged: it is not JSON ({error}).") from error
+        if not isinstance(value, dict):
+            raise StoreError(f"{self.store}/{key} is damaged: it holds {type(value).__name__}, not an object.")
+        return value
+
+    def write(self, key: str, value: Json) -> None:
+        sync(self.store.set(checked_key(key), _buffer(value)))
+
+    def create(self, key: str, value: Json) -> bool:
+        """Write unless there is an object already; whether this call wrote it. `value` must be unlike any other's."""
+        sync(self.store.set_if_not_exists(checked_key(key), _buffer(value)))
+        return self.read_bytes(key) == canonical(value)
+
+    def exists(self, key: str) -> bool:
+        return sync(self.store.exists(checked_key(key)))
+
+    def delete(self, key: str) -> None:
+        sync(self.store.delete(checked_key(key)))
+
+    def delete_tree(self, prefix: str) -> None:
+        sync(self.store.delete_dir(checked_key(prefix)))
+
+    def names(self, prefix: str) -> list[str]:
+        """The names directly below `prefix`, sorted; writes under way are not there yet."""
+        names = sync(_collected(self.store, checked_key(prefix)))
+        return sorted(name for name in names if not name.endswith(PARTIAL_SUFFIX))
+
+
+async def _collected(store: Store, prefix: str) -> list[str]:
+    return [name async for name in store.list_dir(prefix)]
+
+
+def checked_key(key: str) -> str:
+    """`key` if it stays below the root of a store."""
+    if not key or any(part in ("", ".", "..") for part in key.split("/")):
+        raise StoreError(f"key {key!r} leaves the store's root or is malformed; keys are relative names joined by '/'.")
+    return key
+
+
+def canonical(value: Json) -> bytes:
+    """JSON text that is the same bytes for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _buffer(value: Json) -> Any:
+    return default_buffer_prototype().buffer.from_bytes(canonical(value))
