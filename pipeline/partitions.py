@@ -1,0 +1,43 @@
+"""How rows are cut into partitions: integers only.
+
+A grain is the unit in which anything is accumulated over rows (sums, digests). Partitions are whole numbers of grains,
+so a figure added up grain by grain in row order has the same bytes whatever the size of the partitions.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+GRAIN_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class RowPartitions:
+    """Rows 0 to n_rows in partitions of `grains_each` grains; the last may be shorter.
+
+    Every row is in exactly one partition, and partitions are in row order.
+    """
+
+    n_rows: int
+    grains_each: int
+
+    @classmethod
+    def of_bytes(cls, n_rows: int, bytes_per_row: int, partition_bytes: int) -> "RowPartitions":
+        """Partitions of about `partition_bytes`, at least one grain each."""
+        return cls(n_rows, max(1, partition_bytes // (max(1, bytes_per_row) * GRAIN_ROWS)))
+
+    @property
+    def rows_each(self) -> int:
+        return self.grains_each * GRAIN_ROWS
+
+    @property
+    def count(self) -> int:
+        return -(-self.n_rows // self.rows_each)
+
+    def rows(self, partition: int) -> range:
+        """The rows of one partition."""
+        return range(partition * self.rows_each, min((partition + 1) * self.rows_each, self.n_rows))
+
+    def grains(self, partition: int) -> Iterator[range]:
+        """The rows of each grain of one partition."""
+        rows = self.rows(partition)
+        return (range(start, min(start + GRAIN_ROWS, rows.stop)) for start in range(rows.start, rows.stop, GRAIN_ROWS))

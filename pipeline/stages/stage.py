@@ -1,0 +1,77 @@
+"""What a stage is, and how one is run: only what the ledger does not hold yet, each partition once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.store.lease import Lease
+from pipeline.store.ledger import StageLedger, stage_digest
+
+Json = dict[str, Any]
+Execute = Callable[[Callable[[int], None], Iterable[int]], None]
+
+
+class Stage(ABC):
+    """One step of a run. A partition may be computed twice, and must then write the same bytes."""
+
+    name: str
+
+    @abstractmethod
+    def settings(self) -> Json:
+        """Everything but the inputs that the results depend on."""
+
+    @abstractmethod
+    def inputs(self) -> list[str]:
+        """The digests of what the stage reads."""
+
+    @abstractmethod
+    def n_partitions(self) -> int:
+        """How many independent pieces of work there are."""
+
+    def prepare(self, ledger: StageLedger) -> None:  # noqa: B027  most stages need none
+        """Create the arrays that several partitions write; called before them, perhaps more than once."""
+
+    @abstractmethod
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        """Do one piece: its figures, and the names of the arrays that it alone has written."""
+
+    @abstractmethod
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        """Bring the pieces together: the stage's figures, and the names of the arrays written between them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished stage: where its results are, what they say, and how many partitions had to be computed for it."""
+
+    ledger: StageLedger
+    figures: Json
+    n_computed: int
+
+
+def serially(work: Callable[[int], None], partitions: Iterable[int]) -> None:
+    """One partition after the other: the reference that any other way of running must equal."""
+    for partition in partitions:
+        work(partition)
+
+
+def run_stage(lease: Lease, stage: Stage, execute: Execute = serially) -> Outcome:
+    """The stage's outcome, computing only what is not complete under its digest."""
+    ledger = StageLedger(lease.store, stage.name, stage_digest(stage.name, stage.settings(), stage.inputs()))
+    done = ledger.finished()
+    if done is not None:
+        return Outcome(ledger, done, 0)
+    stage.prepare(ledger)
+    committed = ledger.committed()
+    missing = [partition for partition in range(stage.n_partitions()) if partition not in committed]
+
+    def work(partition: int) -> None:
+        figures, arrays = stage.run_partition(ledger, partition)
+        lease.ensure_held()
+        ledger.commit(partition, figures, arrays)
+
+    execute(work, missing)
+    figures, arrays = stage.finish(ledger, ledger.committed())
+    ledger.finish(stage.n_partitions(), figures, arrays)
+    return Outcome(ledger, figures, len(missing))
