@@ -17,6 +17,9 @@ from pipeline.errors import StoreError
 from pipeline.store.objects import Objects, checked_key, digest_of
 from pipeline.types import AnyArray
 
+# A chunk of nothing but the fill value is written like any other: a missing one must always mean damage.
+WRITE_ALL_CHUNKS: Any = {"write_empty_chunks": True}
+
 
 class RowArray:
     """A stored array whose first axis is cut into chunks of `chunk_rows`; the other axes are whole."""
@@ -84,6 +87,7 @@ def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike
     """An array ready to be written; one that is there already with the same description is taken over as it is."""
     kind = np.dtype(dtype)
     chunks = (max(1, min(chunk_rows, shape[0])), *(max(1, size) for size in shape[1:]))
+    _ensure_groups(store, path)
     existing = _existing(store, path)
     if existing is not None and (existing.shape, existing.dtype, existing.chunks) == (tuple(shape), kind, chunks):
         return RowArray(store, path, existing)
@@ -95,18 +99,28 @@ def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike
         dtype=kind,
         compressors=[ZstdCodec(level=1), Crc32cCodec()],
         fill_value=np.nan if kind.kind == "f" else 0,
-        config={"write_empty_chunks": True},
+        config=WRITE_ALL_CHUNKS,
         overwrite=True,
     )
     return RowArray(store, path, array)
 
 
+def _ensure_groups(store: Store, path: str) -> None:
+    """Describe every folder above an array; zarr does so beside creating it, and a crash in between leaves gaps."""
+    objects = Objects(store)
+    parts = path.split("/")[:-1]
+    for key in ["zarr.json", *("/".join([*parts[: i + 1], "zarr.json"]) for i in range(len(parts)))]:
+        if not objects.exists(key):
+            objects.write(key, {"zarr_format": 3, "node_type": "group", "attributes": {}})
+
+
 def _existing(store: Store, path: str) -> "zarr.Array[Any] | None":
     """The array at `path` to be written further; None if there is none or its description is damaged."""
     try:
-        return zarr.open_array(store, path=checked_key(path), mode="r+", config={"write_empty_chunks": True})
+        array = zarr.open_array(store, path=checked_key(path), mode="r+")
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+    return array.with_config(WRITE_ALL_CHUNKS)
 
 
 def open_array(store: Store, path: str, metadata_digest: str | None = None) -> RowArray:
@@ -117,7 +131,7 @@ def open_array(store: Store, path: str, metadata_digest: str | None = None) -> R
     if metadata_digest is not None and digest_of(data) != metadata_digest:
         raise StoreError(f"{path}/zarr.json in {store} is damaged: it is not the one that was committed.")
     try:
-        array = zarr.open_array(store, path=checked_key(path), mode="r", config={"write_empty_chunks": True})
+        array = zarr.open_array(store, path=checked_key(path), mode="r")
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}/zarr.json in {store} cannot be used: {error}") from error
     return RowArray(store, path, array)

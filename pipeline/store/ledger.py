@@ -48,10 +48,6 @@ class StageLedger:
         if len(rows):
             array.write(0, rows)
 
-    def open(self, name: str) -> RowArray:
-        """An array to write further chunks of, or to read before the stage is finished."""
-        return open_array(self.store, f"{self.path}/{name}")
-
     def commit(self, partition: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare a partition complete, with its figures and the digests of the arrays that only it has written."""
         self._objects.write(self._commit_key(partition), {"figures": figures, "arrays": self._digests(arrays)})

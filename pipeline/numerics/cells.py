@@ -1,0 +1,52 @@
+"""Coarse cells: k-means centers of a sample, numbered so that cells near each other in space have near numbers."""
+
+import faiss
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+ITERATIONS = 12
+# Points of the sample per cell: what k-means needs to place a center, and no more.
+SAMPLE_PER_CELL = 64
+ROWS_PER_CELL = 1024
+MAX_CELLS = 16_384
+
+
+def cell_count(n_points: int) -> int:
+    """About one cell for a thousand points."""
+    return max(1, min(MAX_CELLS, n_points // ROWS_PER_CELL))
+
+
+def cell_centers(sample: AnyArray, n_cells: int, seed: int) -> FloatArray:
+    """Centers (c, D) with c <= n_cells, in the order of `locality_order`. The same bytes on any number of threads."""
+    centered = sample.astype(np.float64)
+    offset = centered.mean(axis=0)
+    points = np.ascontiguousarray(centered - offset, dtype=np.float32)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            kmeans = faiss.Kmeans(points.shape[1], n_cells, niter=ITERATIONS, seed=seed, verbose=False)
+            kmeans.cp.min_points_per_centroid = 1
+            kmeans.cp.max_points_per_centroid = len(points)
+            kmeans.train(points)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    # Centers that coincide would leave all but the first empty.
+    centers = np.unique(np.asarray(kmeans.centroids, dtype=np.float64), axis=0) + offset
+    return np.asarray(centers[locality_order(centers)])
+
+
+def locality_order(points: FloatArray) -> IntArray:
+    """An order in which halves, quarters, ... are apart in space: split at the median along the widest axis."""
+    order = np.arange(len(points))
+    pieces = [order]
+    while pieces:
+        piece = pieces.pop()
+        if len(piece) > 2:
+            axis = np.argmax(np.ptp(points[piece], axis=0))
+            piece[:] = piece[np.argsort(points[piece, axis], kind="stable")]
+            middle = len(piece) // 2
+            pieces += [piece[:middle], piece[middle:]]
+    return order

@@ -1,0 +1,189 @@
+"""Stage 2, partition: the points ordered by cell, so that neighbors in space are neighbors on disk.
+
+Three steps, each a stage of its own in the ledger. `cells` finds centers on a sample. `assign` gives every row its cell
+and writes each partition of the source sorted by cell. `order` then gathers each group of consecutive cells from all
+of those, reading only its own slices: no step reads chunks x chunks. Identical rows share a cell, so `order` collapses
+them to one node each.
+
+Rows are sorted by (cell, source row) and nodes numbered in that order, so nothing depends on the partitions' sizes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.numerics.cells import SAMPLE_PER_CELL, cell_centers, cell_count
+from pipeline.numerics.graph import collapse_duplicates
+from pipeline.numerics.neighbors import NeighborSearch
+from pipeline.partitions import RowPartitions
+from pipeline.sources import Source
+from pipeline.stages.stage import Json, Outcome, Stage
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, IntArray
+
+# Rows of one stored chunk of points: the least that a slice costs to read.
+CHUNK_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class ScaledSource:
+    """A validated source in the units that a run computes in: powers of two, so that scaling is exact."""
+
+    source: Source
+    validated: Outcome
+
+    @property
+    def exponent(self) -> int:
+        return int(np.frexp(self.validated.figures["largest"])[1])
+
+    @property
+    def dtype(self) -> np.dtype[np.float32] | np.dtype[np.float64]:
+        """Single precision where it holds every value of the source exactly."""
+        return np.dtype(np.float32) if np.can_cast(self.source.dtype, np.float32) else np.dtype(np.float64)
+
+    @property
+    def content(self) -> str:
+        return str(self.validated.figures["content"])
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        return np.asarray(np.ldexp(self.source.read(start, stop).astype(self.dtype), -self.exponent))
+
+
+@dataclass(frozen=True)
+class Cells(Stage):
+    """Centers of cells, from a sample of rows."""
+
+    data: ScaledSource
+    partitions: RowPartitions
+    seed: int
+    name = "cells"
+
+    def settings(self) -> Json:
+        return {"seed": self.seed}
+
+    def inputs(self) -> list[str]:
+        return [self.data.content]
+
+    def n_partitions(self) -> int:
+        return 1
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        n_cells = cell_count(self.partitions.n_rows)
+        centers = cell_centers(self._sample(n_cells), n_cells, self.seed)
+        ledger.write("centers", centers, len(centers))
+        return {"n_cells": len(centers)}, ["centers"]
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        return figures[0], ["centers"]
+
+    def _sample(self, n_cells: int) -> AnyArray:
+        """Rows chosen by number, so that the sample does not depend on how the source is cut."""
+        n = self.partitions.n_rows
+        chosen = np.sort(np.random.default_rng(self.seed).choice(n, min(n, n_cells * SAMPLE_PER_CELL), replace=False))
+        blocks = []
+        for partition in range(self.partitions.count):
+            rows = self.partitions.rows(partition)
+            mine = chosen[np.searchsorted(chosen, rows.start) : np.searchsorted(chosen, rows.stop)]
+            if len(mine):
+                blocks.append(self.data.read(rows.start, rows.stop)[mine - rows.start])
+        return np.concatenate(blocks)
+
+
+@dataclass(frozen=True)
+class Assign(Stage):
+    """Every row's cell; each partition's rows written in the order of their cells."""
+
+    data: ScaledSource
+    partitions: RowPartitions
+    cells: Outcome
+    name = "assign"
+
+    def settings(self) -> Json:
+        return {"rows_each": self.partitions.rows_each}
+
+    def inputs(self) -> list[str]:
+        return [self.data.content, self.cells.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return self.partitions.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        rows = self.partitions.rows(partition)
+        points = self.data.read(rows.start, rows.stop)
+        centers = self.cells.ledger.read("centers").read()
+        _, nearest = NeighborSearch(centers).query(points, 1)
+        order = np.argsort(nearest[:, 0], kind="stable")
+        counts = np.bincount(nearest[:, 0], minlength=len(centers)).astype(np.int64)
+        names = [f"{name}-{partition:08d}" for name in ("points", "rows", "counts")]
+        ledger.write(names[0], points[order], CHUNK_ROWS)
+        ledger.write(names[1], order.astype(np.int64) + rows.start, CHUNK_ROWS)
+        ledger.write(names[2], counts, len(counts))
+        return {"n_rows": len(rows)}, names
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        """The counts (partitions, cells) of all partitions together: where every slice begins."""
+        counts = np.stack([ledger.read(f"counts-{p:08d}", p).read() for p in range(self.partitions.count)])
+        ledger.write("counts", counts, len(counts))
+        return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
+
+
+@dataclass(frozen=True)
+class Order(Stage):
+    """Groups of consecutive cells with all their rows, identical rows collapsed to nodes."""
+
+    assigned: Outcome
+    n_source_partitions: int
+    rows_each: int
+    name = "order"
+
+    def settings(self) -> Json:
+        return {"rows_each": self.rows_each}
+
+    def inputs(self) -> list[str]:
+        return [self.assigned.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return len(self.groups()) - 1
+
+    def groups(self) -> IntArray:
+        """Bounds of the groups of cells: consecutive cells of at most `rows_each` rows together, or one cell."""
+        sizes = self._counts().sum(axis=0)
+        bounds, filled = [0], 0
+        for cell, size in enumerate(sizes.tolist()):
+            if filled and filled + size > self.rows_each:
+                bounds.append(cell)
+                filled = 0
+            filled += size
+        return np.array([*bounds, len(sizes)], dtype=np.int64)
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        first, last = self.groups()[partition : partition + 2]
+        points, rows, cells = self._gathered(int(first), int(last))
+        order = np.lexsort((rows, cells))
+        points, rows, cells = points[order], rows[order], cells[order]
+        nodes = collapse_duplicates(points)
+        names = [f"{name}-{partition:08d}" for name in ("points", "rows", "node_of", "first", "cells")]
+        arrays = (points[nodes.first_rows], rows, nodes.node_of, rows[nodes.first_rows], cells[nodes.first_rows])
+        for name, array in zip(names, arrays, strict=True):
+            ledger.write(name, array, CHUNK_ROWS)
+        return {"n_rows": len(rows), "n_nodes": len(nodes.first_rows)}, names
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
+        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, []
+
+    def _counts(self) -> IntArray:
+        return np.asarray(self.assigned.ledger.read("counts").read())
+
+    def _gathered(self, first: int, last: int) -> tuple[AnyArray, IntArray, IntArray]:
+        """Points, source rows and cells of the cells from `first` up to `last`, from every partition of the source."""
+        counts = self._counts()
+        begins = counts[:, :first].sum(axis=1)
+        ends = begins + counts[:, first:last].sum(axis=1)
+        points, rows, cells = [], [], []
+        for p in range(self.n_source_partitions):
+            begin, end = int(begins[p]), int(ends[p])
+            points.append(self.assigned.ledger.read(f"points-{p:08d}", p).read(begin, end))
+            rows.append(self.assigned.ledger.read(f"rows-{p:08d}", p).read(begin, end))
+            cells.append(np.repeat(np.arange(first, last), counts[p, first:last]))
+        return np.concatenate(points), np.concatenate(rows), np.concatenate(cells)
