@@ -20,14 +20,14 @@ def cell_count(n_points: int) -> int:
 
 def cell_centers(sample: AnyArray, n_cells: int, seed: int) -> FloatArray:
     """Centers (c, D) with c <= n_cells, in the order of `locality_order`. The same bytes on any number of threads."""
-    centered = sample.astype(np.float64)
-    offset = centered.mean(axis=0)
-    points = np.ascontiguousarray(centered - offset, dtype=np.float32)
+    offset = sample.mean(axis=0, dtype=np.float64)
+    points = np.empty(sample.shape, dtype=np.float32)
+    np.subtract(sample, offset, out=points, casting="same_kind")
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
         with threadpool_limits(1):
-            kmeans = faiss.Kmeans(points.shape[1], n_cells, niter=ITERATIONS, seed=seed, verbose=False)
+            kmeans = faiss.Kmeans(sample.shape[1], n_cells, niter=ITERATIONS, seed=seed, verbose=False)
             kmeans.cp.min_points_per_centroid = 1
             kmeans.cp.max_points_per_centroid = len(points)
             kmeans.train(points)

@@ -156,6 +156,70 @@ def _rank_block(
                 _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
 
 
+def probed_neighbors(
+    points: AnyArray, rows: IntArray, offsets: IntArray, queries: AnyArray, probes: IntArray, own: IntArray, k: int
+) -> tuple[FloatArray, IntArray]:
+    """The k nearest of each query among the points of the cells it probes, itself left out: distances and `rows`.
+
+    Cell c holds points[offsets[c]:offsets[c + 1]]; probes (p, q) name cells, own (p,) the queries' own rows. Exact
+    among the probed points, ties by row; places that cannot be filled have distance inf and row -1.
+    """
+    center = points.mean(axis=0, dtype=np.float64)
+    centered, targets = points - center, queries - center
+    squares = np.einsum("ij,ij->i", centered, centered)
+    distances = np.empty((len(queries), k))
+    found = np.empty((len(queries), k), dtype=np.int64)
+    margins = _rounding_margin(
+        points.shape[1], np.einsum("ij,ij->i", targets, targets), float(squares.max(initial=0.0))
+    )
+    step = max(1, BLOCK_ENTRIES // max(1, len(points)))
+    for first in range(0, len(queries), step):
+        block = slice(first, first + step)
+        approximate = targets[block] @ centered.T
+        approximate *= -2.0
+        approximate += squares
+        _rank_probed(
+            points,
+            rows,
+            offsets,
+            queries[block],
+            probes[block],
+            own[block],
+            approximate,
+            margins[block],
+            distances[block],
+            found[block],
+        )
+    return distances, found
+
+
+@compiled
+def _rank_probed(
+    points: AnyArray,
+    rows: AnyArray,
+    offsets: AnyArray,
+    queries: AnyArray,
+    probes: AnyArray,
+    own: AnyArray,
+    approximate: AnyArray,
+    margins: AnyArray,
+    distances: AnyArray,
+    found: AnyArray,
+) -> None:
+    for i in range(len(queries)):
+        _clear(distances[i], found[i])
+        for cell in probes[i]:
+            for j in range(offsets[cell], offsets[cell + 1]):
+                if approximate[i, j] < distances[i, -1] and rows[j] != own[i]:
+                    _insert(distances[i], found[i], approximate[i, j], rows[j])
+        limit = distances[i, -1] + margins[i]
+        _clear(distances[i], found[i])
+        for cell in probes[i]:
+            for j in range(offsets[cell], offsets[cell + 1]):
+                if approximate[i, j] <= limit and rows[j] != own[i]:
+                    _insert(distances[i], found[i], _distance(points[j], queries[i]), rows[j])
+
+
 @compiled
 def _clear(distances: AnyArray, indices: AnyArray) -> None:
     distances[:] = np.inf

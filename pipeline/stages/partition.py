@@ -162,15 +162,20 @@ class Order(Stage):
         order = np.lexsort((rows, cells))
         points, rows, cells = points[order], rows[order], cells[order]
         nodes = collapse_duplicates(points)
-        names = [f"{name}-{partition:08d}" for name in ("points", "rows", "node_of", "first", "cells")]
-        arrays = (points[nodes.first_rows], rows, nodes.node_of, rows[nodes.first_rows], cells[nodes.first_rows])
+        names = [f"{name}-{partition:08d}" for name in ("points", "rows", "node_of", "first", "sizes")]
+        sizes = np.bincount(cells[nodes.first_rows] - first, minlength=int(last - first)).astype(np.int64)
+        arrays = (points[nodes.first_rows], rows, nodes.node_of, rows[nodes.first_rows], sizes)
         for name, array in zip(names, arrays, strict=True):
             ledger.write(name, array, CHUNK_ROWS)
         return {"n_rows": len(rows), "n_nodes": len(nodes.first_rows)}, names
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        """How many nodes each cell has, and which cells each group: enough to find any node."""
+        sizes = np.concatenate([ledger.read(f"sizes-{p:08d}", p).read() for p in sorted(figures)])
+        ledger.write("cell_sizes", sizes, len(sizes))
+        ledger.write("groups", self.groups(), len(sizes) + 1)
         totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
-        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, []
+        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, ["cell_sizes", "groups"]
 
     def _counts(self) -> IntArray:
         return np.asarray(self.assigned.ledger.read("counts").read())

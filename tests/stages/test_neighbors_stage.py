@@ -1,0 +1,97 @@
+"""Neighbors of nodes through cells: nearly all of the true ones, exact distances, the same whatever the groups."""
+
+import numpy as np
+import pytest
+
+from pipeline.datasets import swiss_roll
+from pipeline.errors import InvalidInputError
+from pipeline.numerics.neighbors import neighbors_within
+from pipeline.numerics.quality import neighbor_recall
+from pipeline.partitions import RowPartitions
+from pipeline.sources import open_source
+from pipeline.stages.neighbors import Neighbors, Probes
+from pipeline.stages.partition import Assign, Cells, Order, ScaledSource
+from pipeline.stages.stage import run_stage
+from pipeline.stages.validate import Validate
+from pipeline.store import lease
+from pipeline.store.durable import DurableLocalStore
+
+DATA = {
+    "roll": lambda: swiss_roll(14_000, seed=0).points,
+    "wide": lambda: np.random.default_rng(0).normal(size=(6000, 5)) @ np.random.default_rng(1).normal(size=(5, 30)),
+    "lattice": lambda: np.stack(np.meshgrid(*[np.arange(20.0)] * 3), axis=-1).reshape(-1, 3),
+}
+
+
+def neighbors_of(folder, data, k, rows_each=2500):
+    with lease.acquire(DurableLocalStore(folder)) as held:
+        cut, source = RowPartitions(len(data), 1), open_source(data)
+        scaled = ScaledSource(source, run_stage(held, Validate(source, cut)))
+        cells = run_stage(held, Cells(scaled, cut, seed=0))
+        assigned = run_stage(held, Assign(scaled, cut, cells))
+        ordered = run_stage(held, Order(assigned, cut.count, rows_each))
+        probes = run_stage(held, Probes(cells, ordered, k, seed=0))
+        return scaled, ordered, run_stage(held, Neighbors(cells, ordered, probes, k))
+
+
+def gathered(outcome, name, n_groups):
+    return np.concatenate([outcome.ledger.read(f"{name}-{p:08d}", p).read() for p in range(n_groups)])
+
+
+def in_source_rows(scaled, ordered, found):
+    """Distances at the data's scale and neighbors as source rows, in the order of the source's nodes."""
+    n_groups = len(ordered.figures["nodes_each"])
+    first = gathered(ordered, "first", n_groups)
+    order = np.argsort(first)
+    distances = np.ldexp(gathered(found, "distances", n_groups), scaled.exponent)[order]
+    return distances, first[gathered(found, "neighbors", n_groups)][order]
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_recall_is_what_was_audited_and_distances_are_exact(tmp_path, kind):
+    data = DATA[kind]()
+    scaled, ordered, found = neighbors_of(tmp_path, data, 10)
+    distances, neighbors = in_source_rows(scaled, ordered, found)
+    exact_distances, exact = neighbors_within(data, 10)
+    recall = neighbor_recall(neighbors, exact)
+    assert recall >= 0.99
+    assert found.figures["recall"] == pytest.approx(recall, abs=0.01)
+    assert found.figures["audited"] >= 1000
+    true = np.linalg.norm(data[:, None] - data[neighbors], axis=2)
+    np.testing.assert_allclose(distances, true, rtol=1e-12)
+    assert (distances >= exact_distances * (1 - 1e-12)).all()
+    complete = (neighbors == exact).all(axis=1)
+    np.testing.assert_allclose(distances[complete], exact_distances[complete], rtol=1e-15)
+
+
+@pytest.mark.parametrize("rows_each", [700, 100_000])
+def test_results_do_not_depend_on_the_groups(tmp_path, rows_each):
+    data = DATA["roll"]()
+    some, others = (in_source_rows(*neighbors_of(tmp_path / str(n), data, 7, n)) for n in (2500, rows_each))
+    np.testing.assert_array_equal(some[0], others[0])
+    np.testing.assert_array_equal(some[1], others[1])
+
+
+def test_one_cell_is_searched_exactly(tmp_path):
+    data = DATA["roll"]()[:900]
+    scaled, ordered, found = neighbors_of(tmp_path, data, 5)
+    exact_distances, exact = neighbors_within(np.ldexp(data, -scaled.exponent), 5)
+    distances, neighbors = in_source_rows(scaled, ordered, found)
+    np.testing.assert_array_equal(neighbors, exact)
+    np.testing.assert_array_equal(distances, np.ldexp(exact_distances, scaled.exponent))
+
+
+def test_a_node_alone_in_its_cells_looks_further(tmp_path):
+    """Many more neighbors than a cell has nodes."""
+    data = np.concatenate([DATA["roll"]()[:4000], [[1000.0, 0, 0], [1000.0, 1, 0]]])
+    scaled, ordered, found = neighbors_of(tmp_path, data, 400)
+    distances, neighbors = in_source_rows(scaled, ordered, found)
+    assert neighbors.min() >= 0
+    assert np.isfinite(distances).all()
+    assert all(len(set(row)) == 400 for row in neighbors[::100].tolist())
+
+
+def test_more_neighbors_than_distinct_rows_are_refused(tmp_path):
+    data = np.repeat(np.random.default_rng(0).normal(size=(6, 2)), 50, axis=0)
+    with pytest.raises(InvalidInputError, match=r"n_neighbors=6 .* from 1 to 5 \(the source has 6 distinct rows\)"):
+        neighbors_of(tmp_path, data, 6)
