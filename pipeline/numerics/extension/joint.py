@@ -2,8 +2,9 @@
 
 min_Y 2||XY' - b||_F^2 + ||YY' - beta||_F^2, with beta (k, k) from the squared dissimilarities between the new points:
 beta_ij = -1/2 (alpha2_ij - mean(a2_i) - mean(a2_j) + g). Unlike for one point, nothing certifies that a
-minimum is the global one, so no guarantee is given: the answer is the best of several descents and never worse than
-the points reconstructed one by one. The Hessian is only ever applied, never formed: memory is k^2, not (k d)^2.
+minimum is the global one, so no guarantee is given: the answer is the best of several descents, in which single points
+also move globally, and never worse than the points reconstructed one by one. The Hessian is only ever applied, never
+formed: memory is k^2, not (k d)^2.
 
 | symbol  | variable          | shape  |
 |---------|-------------------|--------|
@@ -23,9 +24,11 @@ from pipeline.numerics import checks
 from pipeline.numerics.extension.moments import Moments, landmark_moments
 from pipeline.numerics.extension.projection import project_moments
 from pipeline.numerics.extension.restricted import Reconstruction, reconstruct_moments
-from pipeline.numerics.extension.secular import AMBIGUITY_TOLERANCE
+from pipeline.numerics.extension.secular import AMBIGUITY_TOLERANCE, solve_secular
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import BoolArray, FloatArray
+
+MAX_SETTLING_ROUNDS = 20
 
 
 def joint_restricted_reconstruction(
@@ -56,7 +59,7 @@ def joint_restricted_reconstruction(
         project_moments(model, moments) / unit,
         _best_factor(problem.gram, problem.inner),
     ]
-    best = min((problem.descend(start) for start in starts), key=problem.objective)
+    best = min((problem.settle(start) for start in starts), key=problem.objective)
     ambiguous = single.ambiguous & _reflection_is_as_good(problem, best, single.ambiguous)
     return Reconstruction(
         coordinates=best * unit,
@@ -104,6 +107,33 @@ class _JointProblem:
         )
         end = self.polish(np.asarray(result.x).reshape(shape))
         return end if self.objective(end) < self.objective(start) else start
+
+    def settle(self, start: FloatArray) -> FloatArray:
+        """Descents with global moves of single points between them, until neither gets lower."""
+        Y = self.descend(start)
+        for _ in range(MAX_SETTLING_ROUNDS):
+            moved = self.descend(self.move_points(Y))
+            if not self.objective(moved) < self.objective(Y):
+                break
+            Y = moved
+        return Y
+
+    def move_points(self, Y: FloatArray) -> FloatArray:
+        """Each point in turn at the global minimum of the joint objective, the others held where they are.
+
+        To a single point the others are further landmarks: 2||Xy - b||^2 + 2||Y_others y - beta_others||^2 + (y'y -
+        beta)^2 is its own restricted reconstruction, once diag(lam) + Y_others' Y_others is made diagonal.
+        """
+        Y = Y.copy()
+        for i in range(len(Y)):
+            others = np.delete(Y, i, axis=0)
+            to_others = np.delete(self.gram[i], i)
+            lam, axes = np.linalg.eigh(np.diag(self.eigenvalues) + others.T @ others)
+            lam, axes = lam[::-1].copy(), axes[:, ::-1]
+            inner = (self.inner[i] + to_others @ others) @ axes
+            y, _, _ = solve_secular(lam, inner[None], self.gram[i, i, None], 1.0)
+            Y[i] = axes @ y[0]
+        return Y
 
     def polish(self, Y: FloatArray) -> FloatArray:
         """Newton steps while the gradient falls: near a minimum it still resolves what the objective no longer does."""

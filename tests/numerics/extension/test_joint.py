@@ -39,6 +39,21 @@ def test_is_never_worse_than_the_points_one_by_one_nor_than_projection(seed):
 
 
 @given(seeds)
+def test_no_single_point_can_be_moved_to_a_better_place(seed):
+    """Against a fine grid over the plane for each point, the others held: the moves of single points are global."""
+    model, rows, between = problem(seed, k=4)
+    Y = joint_restricted_reconstruction(model, rows, between).coordinates
+    found = joint_objective(model, rows, between, Y)
+    reach = 1.5 * np.abs(Y).max() + 1
+    grid = np.stack(np.meshgrid(*[np.linspace(-reach, reach, 15)] * 2), axis=-1).reshape(-1, 2)
+    for i in range(4):
+        for place in grid:
+            moved = Y.copy()
+            moved[i] = place
+            assert joint_objective(model, rows, between, moved) >= found * (1 - 1e-9)
+
+
+@given(seeds)
 def test_gradient_vanishes(seed):
     model, rows, between = problem(seed, k=3)
     Y = joint_restricted_reconstruction(model, rows, between).coordinates
