@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.partitions import RowPartitions
 from pipeline.sources import open_source
+from pipeline.stages.neighbors import Neighbors, Probes
 from pipeline.stages.partition import Assign, Cells, Order, ScaledSource
 from pipeline.stages.stage import Outcome, Stage, run_stage
 from pipeline.stages.validate import Validate
@@ -34,7 +35,10 @@ def main() -> None:
             scaled = ScaledSource(source, measured(held, Validate(source, cut)))
             cells = measured(held, Cells(scaled, cut, seed=0))
             assigned = measured(held, Assign(scaled, cut, cells))
-            measured(held, Order(assigned, cut.count, cut.rows_each))
+            ordered = measured(held, Order(assigned, cut.count, cut.rows_each))
+            probes = measured(held, Probes(cells, ordered, 10, seed=0))
+            found = measured(held, Neighbors(cells, ordered, probes, 10))
+            print(f"neighbors: recall {found.figures['recall']:.4f} with {found.figures['n_probes']} cells probed")
 
 
 def write_source(path: Path, n_rows: int, n_columns: int) -> None:

@@ -141,12 +141,13 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         connected = self._connected_graph(nodes)
         kept = np.flatnonzero(connected.kept)
         landmarks = kept[self._chosen_landmarks(nodes[kept], seed)]
-        model = self._fitted_model(connected, landmarks, len(data))
+        to_landmarks, between = _geodesics(connected, landmarks, kept, data.dtype)
+        model = self._fitted_model(between, len(data))
         space = _Space(
             exponent=exponent,
             search=NeighborSearch(nodes[kept]),
             dropped=NeighborSearch(nodes[~connected.kept]) if len(kept) < len(nodes) else None,
-            to_landmarks=_distances_to_landmarks(connected, landmarks, kept, data.dtype),
+            to_landmarks=to_landmarks,
             model=model,
             n_neighbors=self.n_neighbors,
             weight=resolved_weight(model, self.diagonal_weight) if self.extension == "restricted" else None,
@@ -221,8 +222,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             return random_landmarks(n, m, seed)
         return maxmin_landmarks(nodes, m, seed)
 
-    def _fitted_model(self, connected: Connected, landmarks: IntArray, n_rows: int) -> LandmarkModel:
-        between = _distances_to_landmarks(connected, landmarks, landmarks, np.dtype(np.float64))
+    def _fitted_model(self, between: FloatArray, n_rows: int) -> LandmarkModel:
         try:
             return classical_mds(between**2, self.n_components)
         except InvalidInputError as error:
@@ -274,15 +274,20 @@ def _chunks(n_rows: int) -> Iterator[slice]:
     return (slice(first, first + ROWS_PER_CHUNK) for first in range(0, n_rows, ROWS_PER_CHUNK))
 
 
-def _distances_to_landmarks(
+def _geodesics(
     connected: Connected, landmarks: IntArray, nodes: IntArray, dtype: np.dtype[Any]
-) -> AnyArray:
-    """Geodesic distances (len(nodes), m), filled a few landmarks at a time so that little stands beside them."""
-    out = np.empty((len(nodes), len(landmarks)), dtype=dtype)
+) -> tuple[AnyArray, FloatArray]:
+    """Distances of nodes to landmarks (n, m) in `dtype`, and between landmarks (m, m) in full precision.
+
+    Filled a few landmarks at a time, so that little stands beside them.
+    """
+    to_landmarks = np.empty((len(nodes), len(landmarks)), dtype=dtype)
+    between = np.empty((len(landmarks), len(landmarks)))
     for first in range(0, len(landmarks), LANDMARKS_PER_BATCH):
         batch = slice(first, first + LANDMARKS_PER_BATCH)
-        out[:, batch] = shortest_path_rows(connected.graph, landmarks[batch])[:, nodes].T
-    return out
+        rows = shortest_path_rows(connected.graph, landmarks[batch])
+        to_landmarks[:, batch], between[batch] = rows[:, nodes].T, rows[:, landmarks]
+    return to_landmarks, between
 
 
 def _refuse_other_than_numbers(X: ArrayLike) -> None:

@@ -156,68 +156,46 @@ def _rank_block(
                 _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
 
 
-def probed_neighbors(
-    points: AnyArray, rows: IntArray, offsets: IntArray, queries: AnyArray, probes: IntArray, own: IntArray, k: int
-) -> tuple[FloatArray, IntArray]:
-    """The k nearest of each query among the points of the cells it probes, itself left out: distances and `rows`.
+def refine_neighbors(
+    points: AnyArray, rows: IntArray, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray
+) -> None:
+    """Bring more points into the k nearest of some queries, in place: distances (p, k) and their rows (p, k).
 
-    Cell c holds points[offsets[c]:offsets[c + 1]]; probes (p, q) name cells, own (p,) the queries' own rows. Exact
-    among the probed points, ties by row; places that cannot be filled have distance inf and row -1.
+    Lists start with distance inf and row -1. A query's own row is left out. In whatever portions and order points
+    come, the end is the same: the nearest of them all, exactly, ties by row.
     """
     center = points.mean(axis=0, dtype=np.float64)
     centered, targets = points - center, queries - center
-    squares = np.einsum("ij,ij->i", centered, centered)
-    distances = np.empty((len(queries), k))
-    found = np.empty((len(queries), k), dtype=np.int64)
-    margins = _rounding_margin(
-        points.shape[1], np.einsum("ij,ij->i", targets, targets), float(squares.max(initial=0.0))
-    )
-    step = max(1, BLOCK_ENTRIES // max(1, len(points)))
+    squares, lengths = (np.einsum("ij,ij->i", part, part) for part in (centered, targets))
+    margins = _rounding_margin(points.shape[1], lengths, float(squares.max(initial=0.0)))
+    step = max(1, BLOCK_ENTRIES // len(points))
     for first in range(0, len(queries), step):
         block = slice(first, first + step)
         approximate = targets[block] @ centered.T
         approximate *= -2.0
         approximate += squares
-        _rank_probed(
-            points,
-            rows,
-            offsets,
-            queries[block],
-            probes[block],
-            own[block],
-            approximate,
-            margins[block],
-            distances[block],
-            found[block],
-        )
-    return distances, found
+        slack = lengths[block] - margins[block]
+        _refine_block(points, rows, queries[block], own[block], approximate, slack, distances[block], found[block])
 
 
 @compiled
-def _rank_probed(
+def _refine_block(
     points: AnyArray,
     rows: AnyArray,
-    offsets: AnyArray,
     queries: AnyArray,
-    probes: AnyArray,
     own: AnyArray,
     approximate: AnyArray,
-    margins: AnyArray,
+    slack: AnyArray,
     distances: AnyArray,
     found: AnyArray,
 ) -> None:
+    """Only points whose approximate distance comes within rounding of the k-th so far are looked at exactly."""
     for i in range(len(queries)):
-        _clear(distances[i], found[i])
-        for cell in probes[i]:
-            for j in range(offsets[cell], offsets[cell + 1]):
-                if approximate[i, j] < distances[i, -1] and rows[j] != own[i]:
-                    _insert(distances[i], found[i], approximate[i, j], rows[j])
-        limit = distances[i, -1] + margins[i]
-        _clear(distances[i], found[i])
-        for cell in probes[i]:
-            for j in range(offsets[cell], offsets[cell + 1]):
-                if approximate[i, j] <= limit and rows[j] != own[i]:
-                    _insert(distances[i], found[i], _distance(points[j], queries[i]), rows[j])
+        limit = distances[i, -1] ** 2 - slack[i]
+        for j in range(len(points)):
+            if approximate[i, j] <= limit and rows[j] != own[i]:
+                _insert(distances[i], found[i], _distance(points[j], queries[i]), rows[j])
+                limit = distances[i, -1] ** 2 - slack[i]
 
 
 @compiled

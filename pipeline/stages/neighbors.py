@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.neighbors import NeighborSearch, probed_neighbors
+from pipeline.numerics.neighbors import NeighborSearch, refine_neighbors
 from pipeline.stages.partition import CHUNK_ROWS
 from pipeline.stages.stage import Json, Outcome, Stage
 from pipeline.store.ledger import StageLedger
@@ -30,11 +30,15 @@ class OrderedNodes:
     """The nodes as the order stage left them, cell by cell."""
 
     def __init__(self, cells: Outcome, ordered: Outcome) -> None:
-        self.centers: FloatArray = cells.ledger.read("centers").read()
+        self.center_search = NeighborSearch(cells.ledger.read("centers").read())
         self.groups: IntArray = ordered.ledger.read("groups").read()
         self.offsets = np.concatenate([[0], np.cumsum(ordered.ledger.read("cell_sizes").read())])
         self._ledger = ordered.ledger
         self.group = lru_cache(GROUPS_IN_MEMORY)(self._read_group)
+
+    @property
+    def n_cells(self) -> int:
+        return len(self.center_search.points)
 
     @property
     def n_groups(self) -> int:
@@ -98,7 +102,7 @@ class Probes(Stage):
         drawn = np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False)
         choosing, audited = drawn[: max(1, size - AUDITED_NODES)], drawn[-AUDITED_NODES:]
         ranks = self._cell_ranks(nodes, np.sort(choosing))
-        shares = np.cumsum(np.bincount(ranks, minlength=len(nodes.centers))) / len(ranks)
+        shares = np.cumsum(np.bincount(ranks, minlength=nodes.n_cells)) / len(ranks)
         n_probes = int(np.argmax(shares >= RECALL_TARGET)) + 1
         recall = float((self._cell_ranks(nodes, np.sort(audited)) < n_probes).mean())
         return {"n_probes": n_probes, "recall": recall, "audited": len(audited)}, []
@@ -110,7 +114,7 @@ class Probes(Stage):
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
         points, rows = nodes.nodes(sample)
         neighbor_cells = exact_neighbor_cells(nodes, points, rows, self.n_neighbors)
-        _, order = NeighborSearch(nodes.centers).query(points, len(nodes.centers))
+        _, order = nodes.center_search.query(points, nodes.n_cells)
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(order.shape[1])[None], axis=1)
         return np.take_along_axis(ranks, neighbor_cells, axis=1).ravel()
@@ -155,7 +159,7 @@ class Neighbors(Stage):
         n_probes = int(self.probes.figures["n_probes"])
         # A node whose probed cells hold fewer than k others probes twice as many, until they do.
         while len(lacking := np.flatnonzero(neighbors[:, -1] < 0)):
-            n_probes = min(n_probes, len(nodes.centers))
+            n_probes = min(n_probes, nodes.n_cells)
             found = _searched(nodes, points[lacking], rows[lacking], n_probes, self.n_neighbors)
             distances[lacking], neighbors[lacking] = found
             n_probes *= 2
@@ -166,18 +170,34 @@ def _searched(
     nodes: OrderedNodes, points: AnyArray, rows: IntArray, n_probes: int, k: int
 ) -> tuple[FloatArray, IntArray]:
     """Distances and node numbers of the k nearest among the `n_probes` cells nearest to each point; -1 for none."""
-    _, probes = NeighborSearch(nodes.centers).query(points, n_probes)
-    wanted = np.unique(probes)
-    pieces = [nodes.cell(int(cell)) for cell in wanted]
-    candidates = np.concatenate([rows for _, rows in pieces])
-    numbers = np.concatenate([np.arange(nodes.offsets[cell], nodes.offsets[cell + 1]) for cell in wanted])
-    offsets = np.concatenate([[0], np.cumsum([len(rows) for _, rows in pieces])])
-    distances, found = probed_neighbors(
-        np.concatenate([p for p, _ in pieces]), candidates, offsets, points, np.searchsorted(wanted, probes), rows, k
-    )
+    distances, found = np.full((len(points), k), np.inf), np.full((len(points), k), -1, dtype=np.int64)
+    candidates, numbers = [], []
+    _, probes = nodes.center_search.query(points, n_probes)
+    for cell in _nearest_first(probes):
+        probing = np.flatnonzero((probes == cell).any(axis=1))
+        cell_points, cell_rows = nodes.cell(cell)
+        if len(cell_rows):
+            kept = distances[probing], found[probing]
+            refine_neighbors(cell_points, cell_rows, points[probing], rows[probing], *kept)
+            distances[probing], found[probing] = kept
+        candidates.append(cell_rows)
+        numbers.append(np.arange(nodes.offsets[cell], nodes.offsets[cell + 1]))
+    return distances, _node_numbers(found, np.concatenate(candidates), np.concatenate(numbers))
+
+
+def _nearest_first(probes: IntArray) -> list[int]:
+    """The probed cells, those that are near to many points first: lists then fill with near points early."""
+    ranks = np.broadcast_to(np.arange(probes.shape[1]), probes.shape)
+    cells, inverse = np.unique(probes, return_inverse=True)
+    mean_ranks = np.bincount(inverse.ravel(), weights=ranks.ravel()) / np.bincount(inverse.ravel())
+    return [int(cell) for cell in cells[np.argsort(mean_ranks, kind="stable")]]
+
+
+def _node_numbers(rows: IntArray, candidates: IntArray, numbers: IntArray) -> IntArray:
+    """The node numbers of source rows, given those of all candidates; -1 stays -1."""
     order = np.argsort(candidates)
-    places = np.minimum(np.searchsorted(candidates[order], found), len(order) - 1)
-    return distances, np.where(found < 0, -1, numbers[order][places])
+    places = np.minimum(np.searchsorted(candidates[order], rows), len(order) - 1)
+    return np.where(rows < 0, -1, numbers[order][places])
 
 
 def exact_neighbor_cells(nodes: OrderedNodes, points: AnyArray, rows: IntArray, k: int) -> IntArray:

@@ -201,3 +201,21 @@ def test_bad_arguments_are_named(reference, queries, k, message):
 def test_bad_arguments_of_neighbors_within_are_named(points, k, message):
     with pytest.raises(InvalidInputError, match=message):
         neighbors_within(points, k)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refining_in_any_portions_ends_with_the_nearest_of_all(kind):
+    points = dataset(kind)
+    rng = np.random.default_rng(3)
+    rows = rng.permutation(len(points)) + 1000
+    queries, own = points[:40], rows[:40]
+    k = 6
+    distances, found = np.full((40, k), np.inf), np.full((40, k), -1, dtype=np.int64)
+    for portion in np.array_split(rng.permutation(len(points)), 7):
+        neighbors.refine_neighbors(points[portion], rows[portion], queries, own, distances, found)
+    by_row = np.argsort(rows)
+    expected_distances, expected = brute_force(points[by_row], queries, len(points))
+    for i in range(40):
+        others = expected[i][rows[by_row][expected[i]] != own[i]]
+        np.testing.assert_array_equal(found[i], rows[by_row][others[:k]])
+        np.testing.assert_array_equal(distances[i], expected_distances[i][rows[by_row][expected[i]] != own[i]][:k])
