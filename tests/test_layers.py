@@ -34,6 +34,8 @@ def checked(tree):
         ("pipeline/numerics/mds.py", "import pipeline.estimator", "Upper layers import lower ones"),
         ("pipeline/errors.py", "import pipeline.numerics.mds", "Upper layers import lower ones"),
         ("pipeline/numerics/graph.py", "import zarr", "Numerics are pure functions on arrays"),
+        ("pipeline/stages/validate.py", "import zarr", "Only the store sees zarr"),
+        ("pipeline/stages/stage.py", "import distributed", "Stages know no cluster"),
         ("pipeline/estimator.py", "import prefect", "Only flows know Prefect and the terminal"),
     ],
 )

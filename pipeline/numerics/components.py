@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from pipeline.errors import DisconnectedGraphError
 from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
 from pipeline.numerics.graph import graph_from_edges, with_edges
 from pipeline.numerics.neighbors import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -38,13 +39,55 @@ class Connected(NamedTuple):
 
 def component_labels(graph: csr_array) -> IntArray:
     """The component of every node, numbered by falling size, then by first node."""
-    n_components, labels = connected_components(graph, directed=False)
-    sizes = np.bincount(labels, minlength=n_components)
-    # scipy numbers components by their first node, so a stable sort breaks ties of size by it.
+    _, labels = connected_components(graph, directed=False)
+    return _by_falling_size(labels)
+
+
+def _by_falling_size(labels: AnyArray) -> IntArray:
+    """Components renumbered by falling size, then by first node, given numbers that rise with the first node."""
+    sizes = np.bincount(labels)
     order = np.argsort(-sizes, kind="stable")
     number = np.empty_like(order)
-    number[order] = np.arange(n_components)
+    number[order] = np.arange(len(sizes))
     return np.asarray(number[labels], dtype=np.int64)
+
+
+class UnionFind:
+    """Components of a graph whose edges come in portions; each set is known by its lowest node."""
+
+    def __init__(self, n_nodes: int) -> None:
+        self._parents = np.arange(n_nodes, dtype=np.int64)
+
+    def join(self, starts: IntArray, ends: IntArray) -> None:
+        """Bring in edges."""
+        _join(self._parents, starts, ends)
+
+    def labels(self) -> IntArray:
+        """The component of every node, numbered by falling size, then by first node."""
+        _flatten(self._parents)
+        _, labels = np.unique(self._parents, return_inverse=True)
+        return _by_falling_size(labels)
+
+
+@compiled
+def _root(parents: AnyArray, node: int) -> int:
+    while parents[node] != node:
+        parents[node] = parents[parents[node]]
+        node = parents[node]
+    return node
+
+
+@compiled
+def _join(parents: AnyArray, starts: AnyArray, ends: AnyArray) -> None:
+    for i in range(len(starts)):
+        a, b = _root(parents, starts[i]), _root(parents, ends[i])
+        parents[max(a, b)] = min(a, b)
+
+
+@compiled
+def _flatten(parents: AnyArray) -> None:
+    for node in range(len(parents)):
+        parents[node] = _root(parents, node)
 
 
 def apply_component_policy(points: AnyArray, graph: csr_array, policy: ComponentPolicy) -> Connected:

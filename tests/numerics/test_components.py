@@ -11,6 +11,7 @@ from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics.components import (
     MAX_SHARED_NEIGHBORS,
     POLICIES,
+    UnionFind,
     apply_component_policy,
     component_labels,
     shortest_bridges,
@@ -200,3 +201,13 @@ def test_bridges_depend_on_the_components_alone_not_on_their_numbers(rng):
     for _ in range(4):
         numbers = rng.permutation(labels.max() + 1)
         assert {tuple(link) for link in zip(*shortest_bridges(points, numbers[labels]), strict=True)} == links
+
+
+@given(st.integers(1, 60), st.integers(0, 80), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_sets_joined_in_portions_are_the_components(n, n_edges, n_portions, seed):
+    ends = np.random.default_rng(seed).integers(0, n, size=(2, n_edges))
+    sets = UnionFind(n)
+    for starts, stops in zip(*(np.array_split(part, n_portions) for part in ends), strict=True):
+        sets.join(starts, stops)
+    graph = graph_from_edges(n, ends[0], ends[1], np.zeros(n_edges))
+    np.testing.assert_array_equal(sets.labels(), component_labels(graph))
