@@ -51,9 +51,6 @@ class Objects:
     def delete(self, key: str) -> None:
         sync(self.store.delete(checked_key(key)))
 
-    def delete_tree(self, prefix: str) -> None:
-        sync(self.store.delete_dir(checked_key(prefix)))
-
     def names(self, prefix: str) -> list[str]:
         """The names directly below `prefix`, sorted; writes under way are not there yet."""
         names = sync(_collected(self.store, checked_key(prefix)))
