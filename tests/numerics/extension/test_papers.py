@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, root
 
 from pipeline.numerics.extension import (
     joint_restricted_reconstruction,
@@ -73,12 +73,18 @@ def test_example_1_as_best_hyperplane():
         line = np.array([[-1 - y / 2, 0], [1 - y / 2, 0], [y, 0]])
         return ((data @ rotation - line) ** 2).sum()
 
-    theta, y = min((minimize(misfit, start, tol=1e-14) for start in [(1, 3), (0, 0), (2, 6)]), key=lambda r: r.fun).x
-    assert np.cos(theta) == pytest.approx(1 / 27, abs=1e-6)
-    expected = 6 * np.sqrt(1 - 1 / 27**2)
-    assert y == pytest.approx(expected, abs=1e-6)
-    assert misfit((np.arccos(1 / 27), expected)) <= misfit((theta, y)) + 1e-10
-    assert 1.5 * expected == pytest.approx(8.994, abs=5e-4)
+    starts = [(1, 3), (0, 0), (2, 6), (1, -3)]
+    rough = min((minimize(misfit, start) for start in starts), key=lambda end: end.fun).x
+
+    def slope(parameters):
+        theta, y = parameters
+        return [-18 * y * np.cos(theta) + 4 * np.sin(theta), 3 * y - 18 * np.sin(theta)]
+
+    theta, y = root(slope, rough, tol=1e-14).x
+    assert np.cos(theta) == pytest.approx(1 / 27, abs=1e-10)
+    assert abs(y) == pytest.approx(6 * np.sqrt(1 - 1 / 27**2), abs=1e-10)
+    assert misfit((theta, y)) <= misfit(rough) + 1e-10
+    assert abs(1.5 * y) == pytest.approx(8.994, abs=5e-4)
 
 
 def test_opposite_new_points_come_out_on_opposite_sides():
