@@ -9,9 +9,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.types import AnyArray
-
-Json = dict[str, Any]
+from pipeline.types import AnyArray, Json
 
 
 class Source(Protocol):

@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeline.numerics.components import UnionFind
 from pipeline.stages.partition import CHUNK_ROWS
-from pipeline.stages.stage import Json, Outcome, Stage
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, IntArray
+from pipeline.types import AnyArray, IntArray, Json
 
 LISTED_COMPONENTS = 10
 
@@ -45,13 +45,11 @@ class Edges(Stage):
         sources, targets, weights = forward_edges(self.neighbors, partition, int(bounds[partition]))
         order = np.lexsort((sources, targets))
         counts = np.diff(np.searchsorted(targets[order], bounds)).astype(np.int64)
-        names = [f"{name}-{partition:08d}" for name in ("sources", "targets", "weights", "counts")]
-        for name, array in zip(names, (sources[order], targets[order], weights[order], counts), strict=True):
-            ledger.write(name, array, CHUNK_ROWS)
-        return {"n_edges": len(targets)}, names
+        edges = {"sources": sources[order], "targets": targets[order], "weights": weights[order]}
+        return {"n_edges": len(targets)}, ledger.write_parts(partition, {**edges, "counts": counts}, CHUNK_ROWS)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        counts = np.stack([ledger.read(f"counts-{p:08d}", p).read() for p in sorted(figures)])
+        counts = np.stack([ledger.part("counts", p).read() for p in sorted(figures)])
         ledger.write("counts", counts, len(counts))
         return {"n_edges": sum(entry["n_edges"] for entry in figures.values())}, ["counts"]
 
@@ -84,19 +82,17 @@ class Graph(Stage):
         fresh = np.ones(len(sources), dtype=np.bool_)
         fresh[1:] = (np.diff(sources) != 0) | (np.diff(targets) != 0)
         offsets = np.searchsorted(sources[fresh], np.arange(first, last + 1)).astype(np.int64)
-        names = [f"{name}-{partition:08d}" for name in ("offsets", "targets", "weights")]
-        for name, array in zip(names, (offsets, targets[fresh], weights[fresh]), strict=True):
-            ledger.write(name, array, CHUNK_ROWS)
-        return {"n_edges": int(fresh.sum())}, names
+        arrays = {"offsets": offsets, "targets": targets[fresh], "weights": weights[fresh]}
+        return {"n_edges": int(fresh.sum())}, ledger.write_parts(partition, arrays, CHUNK_ROWS)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The component of every node, 0 the largest; 16 bytes a node in memory, the edges a group at a time."""
         bounds = group_bounds(self.ordered)
         sets = UnionFind(int(bounds[-1]))
         for p in sorted(figures):
-            offsets = ledger.read(f"offsets-{p:08d}", p).read()
+            offsets = ledger.part("offsets", p).read()
             sources = np.repeat(np.arange(bounds[p], bounds[p + 1]), np.diff(offsets))
-            sets.join(sources, ledger.read(f"targets-{p:08d}", p).read())
+            sets.join(sources, ledger.part("targets", p).read())
         labels = sets.labels()
         ledger.write("components", labels, CHUNK_ROWS)
         sizes = np.bincount(labels)
@@ -111,7 +107,7 @@ class Graph(Stage):
         for p in range(self.n_partitions()):
             place = int(begins[p]), int(begins[p] + counts[p, partition])
             sources, targets, weights = (
-                self.edges.ledger.read(f"{name}-{p:08d}", p).read(*place) for name in ("sources", "targets", "weights")
+                self.edges.ledger.part(name, p).read(*place) for name in ("sources", "targets", "weights")
             )
             pieces.append((targets, sources, weights))
         return pieces
@@ -119,7 +115,7 @@ class Graph(Stage):
 
 def forward_edges(neighbors: Outcome, partition: int, first: int) -> tuple[IntArray, IntArray, AnyArray]:
     """Sources, targets and weights of a group's own neighbor lists."""
-    targets = neighbors.ledger.read(f"neighbors-{partition:08d}", partition).read()
-    weights = neighbors.ledger.read(f"distances-{partition:08d}", partition).read()
+    targets = neighbors.ledger.part("neighbors", partition).read()
+    weights = neighbors.ledger.part("distances", partition).read()
     sources = np.repeat(np.arange(first, first + len(targets), dtype=np.int64), targets.shape[1])
     return sources, targets.ravel(), weights.ravel()

@@ -14,9 +14,9 @@ import numpy as np
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.neighbors import NeighborSearch, refine_neighbors
 from pipeline.stages.partition import CHUNK_ROWS
-from pipeline.stages.stage import Json, Outcome, Stage
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray, IntArray
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 # Groups of cells kept in memory while their neighbors are searched.
 GROUPS_IN_MEMORY = 6
@@ -68,8 +68,7 @@ class OrderedNodes:
         return np.concatenate([p for p, _ in pieces]), np.concatenate([r for _, r in pieces])
 
     def _read_group(self, number: int) -> tuple[AnyArray, IntArray]:
-        read = self._ledger.read
-        return read(f"points-{number:08d}", number).read(), read(f"first-{number:08d}", number).read()
+        return self._ledger.part("points", number).read(), self._ledger.part("first", number).read()
 
 
 @dataclass(frozen=True)
@@ -143,10 +142,9 @@ class Neighbors(Stage):
         nodes = OrderedNodes(self.cells, self.ordered)
         first, last = nodes.groups[partition : partition + 2]
         found = [self._of_cell(nodes, cell) for cell in range(int(first), int(last))]
-        names = [f"{name}-{partition:08d}" for name in ("distances", "neighbors")]
-        for name, parts in zip(names, zip(*found, strict=True), strict=True):
-            ledger.write(name, np.concatenate(parts), CHUNK_ROWS)
-        return {"n_nodes": sum(len(distances) for distances, _ in found)}, names
+        distances, neighbors = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        arrays = {"distances": distances, "neighbors": neighbors}
+        return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays, CHUNK_ROWS)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}

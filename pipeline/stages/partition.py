@@ -17,9 +17,9 @@ from pipeline.numerics.graph import collapse_duplicates
 from pipeline.numerics.neighbors import NeighborSearch
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
-from pipeline.stages.stage import Json, Outcome, Stage
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, IntArray
+from pipeline.types import AnyArray, IntArray, Json
 
 # Rows of one stored chunk of points: the least that a slice costs to read.
 CHUNK_ROWS = 1024
@@ -114,15 +114,12 @@ class Assign(Stage):
         _, nearest = NeighborSearch(centers).query(points, 1)
         order = np.argsort(nearest[:, 0], kind="stable")
         counts = np.bincount(nearest[:, 0], minlength=len(centers)).astype(np.int64)
-        names = [f"{name}-{partition:08d}" for name in ("points", "rows", "counts")]
-        ledger.write(names[0], points[order], CHUNK_ROWS)
-        ledger.write(names[1], order.astype(np.int64) + rows.start, CHUNK_ROWS)
-        ledger.write(names[2], counts, len(counts))
-        return {"n_rows": len(rows)}, names
+        arrays = {"points": points[order], "rows": order.astype(np.int64) + rows.start, "counts": counts}
+        return {"n_rows": len(rows)}, ledger.write_parts(partition, arrays, CHUNK_ROWS)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The counts (partitions, cells) of all partitions together: where every slice begins."""
-        counts = np.stack([ledger.read(f"counts-{p:08d}", p).read() for p in range(self.partitions.count)])
+        counts = np.stack([ledger.part("counts", p).read() for p in range(self.partitions.count)])
         ledger.write("counts", counts, len(counts))
         return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
 
@@ -143,52 +140,56 @@ class Order(Stage):
         return [self.assigned.ledger.digest]
 
     def n_partitions(self) -> int:
-        return len(self.groups()) - 1
-
-    def groups(self) -> IntArray:
-        """Bounds of the groups of cells: consecutive cells of at most `rows_each` rows together, or one cell."""
-        sizes = self._counts().sum(axis=0)
-        bounds, filled = [0], 0
-        for cell, size in enumerate(sizes.tolist()):
-            if filled and filled + size > self.rows_each:
-                bounds.append(cell)
-                filled = 0
-            filled += size
-        return np.array([*bounds, len(sizes)], dtype=np.int64)
+        return len(_groups(self._counts(), self.rows_each)) - 1
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        first, last = self.groups()[partition : partition + 2]
-        points, rows, cells = self._gathered(int(first), int(last))
+        counts = self._counts()
+        first, last = (int(bound) for bound in _groups(counts, self.rows_each)[partition : partition + 2])
+        points, rows, cells = self._gathered(counts, first, last)
         order = np.lexsort((rows, cells))
         points, rows, cells = points[order], rows[order], cells[order]
         nodes = collapse_duplicates(points)
-        names = [f"{name}-{partition:08d}" for name in ("points", "rows", "node_of", "first", "sizes")]
-        sizes = np.bincount(cells[nodes.first_rows] - first, minlength=int(last - first)).astype(np.int64)
-        arrays = (points[nodes.first_rows], rows, nodes.node_of, rows[nodes.first_rows], sizes)
-        for name, array in zip(names, arrays, strict=True):
-            ledger.write(name, array, CHUNK_ROWS)
-        return {"n_rows": len(rows), "n_nodes": len(nodes.first_rows)}, names
+        arrays = {
+            "points": points[nodes.first_rows],
+            "rows": rows,
+            "node_of": nodes.node_of,
+            "first": rows[nodes.first_rows],
+            "sizes": np.bincount(cells[nodes.first_rows] - first, minlength=last - first).astype(np.int64),
+        }
+        figures = {"n_rows": len(rows), "n_nodes": len(nodes.first_rows)}
+        return figures, ledger.write_parts(partition, arrays, CHUNK_ROWS)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """How many nodes each cell has, and which cells each group: enough to find any node."""
-        sizes = np.concatenate([ledger.read(f"sizes-{p:08d}", p).read() for p in sorted(figures)])
+        sizes = np.concatenate([ledger.part("sizes", p).read() for p in sorted(figures)])
         ledger.write("cell_sizes", sizes, len(sizes))
-        ledger.write("groups", self.groups(), len(sizes) + 1)
+        ledger.write("groups", _groups(self._counts(), self.rows_each), len(sizes) + 1)
         totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
         return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, ["cell_sizes", "groups"]
 
     def _counts(self) -> IntArray:
         return np.asarray(self.assigned.ledger.read("counts").read())
 
-    def _gathered(self, first: int, last: int) -> tuple[AnyArray, IntArray, IntArray]:
+    def _gathered(self, counts: IntArray, first: int, last: int) -> tuple[AnyArray, IntArray, IntArray]:
         """Points, source rows and cells of the cells from `first` up to `last`, from every partition of the source."""
-        counts = self._counts()
         begins = counts[:, :first].sum(axis=1)
         ends = begins + counts[:, first:last].sum(axis=1)
         points, rows, cells = [], [], []
         for p in range(self.n_source_partitions):
             begin, end = int(begins[p]), int(ends[p])
-            points.append(self.assigned.ledger.read(f"points-{p:08d}", p).read(begin, end))
-            rows.append(self.assigned.ledger.read(f"rows-{p:08d}", p).read(begin, end))
+            points.append(self.assigned.ledger.part("points", p).read(begin, end))
+            rows.append(self.assigned.ledger.part("rows", p).read(begin, end))
             cells.append(np.repeat(np.arange(first, last), counts[p, first:last]))
         return np.concatenate(points), np.concatenate(rows), np.concatenate(cells)
+
+
+def _groups(counts: IntArray, rows_each: int) -> IntArray:
+    """Bounds of the groups of cells: consecutive cells of at most `rows_each` rows together, or one cell."""
+    sizes = counts.sum(axis=0).tolist()
+    bounds, filled = [0], 0
+    for cell, size in enumerate(sizes):
+        if filled and filled + size > rows_each:
+            bounds.append(cell)
+            filled = 0
+        filled += size
+    return np.array([*bounds, len(sizes)], dtype=np.int64)

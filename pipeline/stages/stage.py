@@ -3,12 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.store.lease import Lease
 from pipeline.store.ledger import StageLedger, stage_digest
+from pipeline.types import Json
 
-Json = dict[str, Any]
 Execute = Callable[[Callable[[int], None], Iterable[int]], None]
 
 

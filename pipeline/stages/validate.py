@@ -14,9 +14,9 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
-from pipeline.stages.stage import Json, Stage
+from pipeline.stages.stage import Stage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray
+from pipeline.types import AnyArray, FloatArray, Json
 
 LISTED_ROWS = 5
 
@@ -53,8 +53,7 @@ class Validate(Stage):
         if len(bad) or largest > checks.LARGEST_SIZE:
             return figures, []  # the stage will be refused, and such moments would overflow
         moments = np.stack([column_moments(grain) for grain in grains])
-        ledger.write(f"moments-{partition:08d}", moments, len(moments))
-        return figures, [f"moments-{partition:08d}"]
+        return figures, ledger.write_parts(partition, {"moments": moments}, len(moments))
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         self._refuse_bad_entries(list(figures.values()))
@@ -82,7 +81,7 @@ class Validate(Stage):
         total = np.zeros((2, self.source.shape[1]))
         n_seen = 0
         for partition in range(self.partitions.count):
-            parts: Any = ledger.read(f"moments-{partition:08d}", partition).read()
+            parts: Any = ledger.part("moments", partition).read()
             for part, grain in zip(parts, self.partitions.grains(partition), strict=True):
                 total = merged_moments(total, n_seen, part, len(grain))
                 n_seen += len(grain)

@@ -16,7 +16,8 @@ from typing import Self
 from zarr.abc.store import Store
 
 from pipeline.errors import LeaseHeldError
-from pipeline.store.objects import Json, Objects
+from pipeline.store.objects import Objects
+from pipeline.types import Json
 
 
 @dataclass(frozen=True)

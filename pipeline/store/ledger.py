@@ -14,8 +14,8 @@ from zarr.abc.store import Store
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import RowArray, create_array, metadata_digest, open_array
-from pipeline.store.objects import Json, Objects, canonical, digest_of
-from pipeline.types import AnyArray
+from pipeline.store.objects import Objects, canonical, digest_of
+from pipeline.types import AnyArray, Json
 
 FORMAT_VERSION = 1
 
@@ -47,6 +47,16 @@ class StageLedger:
         array = self.create(name, rows.shape, rows.dtype, chunk_rows)
         if len(rows):
             array.write(0, rows)
+
+    def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_rows: int) -> list[str]:
+        """One partition's share of several arrays, to be read with `part`; the names for its commit."""
+        for name, rows in arrays.items():
+            self.write(_part_name(name, partition), rows, chunk_rows)
+        return [_part_name(name, partition) for name in arrays]
+
+    def part(self, name: str, partition: int) -> RowArray:
+        """A complete partition's share of an array."""
+        return self.read(_part_name(name, partition), partition)
 
     def commit(self, partition: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare a partition complete, with its figures and the digests of the arrays that only it has written."""
@@ -106,6 +116,10 @@ class StageLedger:
     @property
     def _objects(self) -> Objects:
         return Objects(self.store)
+
+
+def _part_name(name: str, partition: int) -> str:
+    return f"{name}-{partition:08d}"
 
 
 def _array_problems(store: Store, path: str, digest: str) -> list[str]:

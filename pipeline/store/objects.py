@@ -10,8 +10,7 @@ from zarr.core.sync import sync
 
 from pipeline.errors import StoreError
 from pipeline.store.durable import PARTIAL_SUFFIX
-
-Json = dict[str, Any]
+from pipeline.types import Json
 
 
 class Objects:

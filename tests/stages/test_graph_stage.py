@@ -31,7 +31,7 @@ def test_equals_the_graph_made_in_memory(tmp_path, rows_each):
     ordered, found, graph = graph_of(tmp_path, islands(), 8, rows_each)
     n_groups = len(ordered.figures["nodes_each"])
     expected = neighbor_graph(gathered(found, "distances", n_groups), gathered(found, "neighbors", n_groups))
-    bases = [graph.ledger.read(f"offsets-{p:08d}", p).read() for p in range(n_groups)]
+    bases = [graph.ledger.part("offsets", p).read() for p in range(n_groups)]
     degrees = np.concatenate([np.diff(base) for base in bases])
     joined = csr_array(
         (

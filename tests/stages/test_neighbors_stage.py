@@ -35,7 +35,7 @@ def neighbors_of(folder, data, k, rows_each=2500):
 
 
 def gathered(outcome, name, n_groups):
-    return np.concatenate([outcome.ledger.read(f"{name}-{p:08d}", p).read() for p in range(n_groups)])
+    return np.concatenate([outcome.ledger.part(name, p).read() for p in range(n_groups)])
 
 
 def in_source_rows(scaled, ordered, found):

@@ -31,7 +31,7 @@ def partitioned(store, data, grains_each=1, rows_each=3000):
 
 def gathered(ordered, name):
     groups = range(len(ordered.figures["nodes_each"]))
-    return np.concatenate([ordered.ledger.read(f"{name}-{p:08d}", p).read() for p in groups])
+    return np.concatenate([ordered.ledger.part(name, p).read() for p in groups])
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_identical_rows_become_one_node_named_by_the_first(tmp_path, data):
     first, rows = gathered(ordered, "first"), gathered(ordered, "rows")
     bases = np.concatenate([[0], np.cumsum(ordered.figures["nodes_each"])])
     groups = range(len(ordered.figures["nodes_each"]))
-    node_of = np.concatenate([bases[p] + ordered.ledger.read(f"node_of-{p:08d}", p).read() for p in groups])
+    node_of = np.concatenate([bases[p] + ordered.ledger.part("node_of", p).read() for p in groups])
     np.testing.assert_array_equal(chosen[first][node_of], chosen[rows])
     earliest = {value: row for row, value in reversed(list(enumerate(chosen.tolist())))}
     assert all(earliest[chosen[row]] == row for row in first.tolist())
