@@ -1,6 +1,8 @@
 """Sources give the rows that were put in, block by block, and refuse the rest by name."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -93,3 +95,40 @@ def test_files_of_another_kind_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"not numpy at all")
     with pytest.raises(InvalidInputError, match="is not a"):
         open_source(tmp_path / name)
+
+
+def test_urls_are_refused():
+    with pytest.raises(InvalidInputError, match=r"source s3://bucket/x\.npy is a URL; only local paths are read"):
+        open_source("s3://bucket/x.npy")
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x", "x.h5"])
+def test_unknown_kinds_are_refused_with_the_known_ones(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(InvalidInputError, match=rf"{name} is of no known kind; use a file of \.npy, .*Zarr folder"):
+        open_source(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.tsv.zst", "x.zip"])
+def test_compressed_files_are_refused_with_the_remedy(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(InvalidInputError, match=rf"{name} is compressed as a whole; decompress it first"):
+        open_source(tmp_path / name)
+
+
+def test_a_folder_of_anything_else_is_refused(tmp_path):
+    (tmp_path / "x.csv").touch()
+    with pytest.raises(InvalidInputError, match=r"holds neither \.parquet files nor a Zarr description"):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.csv"])
+def test_a_key_is_refused_where_there_is_one_table(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(InvalidInputError, match=rf"key='a' names an array .*{name} holds only one table"):
+        open_source(str(tmp_path / name), "a")
+
+
+def test_importing_sources_stays_light():
+    code = "import sys, pipeline.sources; print({'pyarrow', 'zarr', 'dask', 'pandas'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
