@@ -4,7 +4,9 @@ Each chunk carries a checksum, because without one a flipped bit reads as a wron
 the fill value, so reading first makes sure that the chunk is there.
 """
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import zarr
 from numpy.typing import DTypeLike
 from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.storage import MemoryStore, StorePath
 
 from pipeline.errors import StoreError
 from pipeline.store.objects import Objects, checked_key, digest_of
@@ -61,9 +64,9 @@ class RowArray:
         end = self.shape[0] if stop is None else stop
         if not 0 <= start <= end <= self.shape[0]:
             raise StoreError(f"{self.path}: rows {start} to {end} are outside of its {self.shape[0]} rows.")
-        for chunk in range(start // self.chunk_rows, -(-end // self.chunk_rows)):
-            if not self._objects.exists(self._chunk_key(chunk)):
-                raise StoreError(f"{self._chunk_key(chunk)} is missing from {self._objects.store}.")
+        keys = [self._chunk_key(chunk) for chunk in range(start // self.chunk_rows, -(-end // self.chunk_rows))]
+        if missing := self._objects.missing(keys):
+            raise StoreError(f"{missing[0]} is missing from {self._objects.store}.")
         try:
             return np.asarray(self._array[start:end])
         except (ValueError, RuntimeError) as error:
@@ -85,24 +88,32 @@ class RowArray:
 
 def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int) -> RowArray:
     """An array ready to be written; one that is there already with the same description is taken over as it is."""
-    kind = np.dtype(dtype)
     chunks = (max(1, min(chunk_rows, shape[0])), *(max(1, size) for size in shape[1:]))
-    _ensure_groups(store, path)
-    existing = _existing(store, path)
-    if existing is not None and (existing.shape, existing.dtype, existing.chunks) == (tuple(shape), kind, chunks):
-        return RowArray(store, path, existing)
-    array = zarr.create_array(
-        store,
-        name=checked_key(path),
-        shape=tuple(shape),
+    description = _description(tuple(shape), np.dtype(dtype), chunks)
+    objects, key = Objects(store), f"{path}/zarr.json"
+    existing = objects.read_bytes(key)
+    if existing != description:
+        if existing is not None:
+            objects.delete_below(path)
+        _ensure_groups(store, path)
+        objects.write_bytes(key, description)
+    return RowArray(store, path, _parsed(store, path, description).with_config(WRITE_ALL_CHUNKS))
+
+
+@lru_cache(256)
+def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...]) -> bytes:
+    """The text that describes an array, as zarr writes it; here in memory, for zarr would also write all around it."""
+    memory = MemoryStore()
+    zarr.create_array(
+        memory,
+        name="array",
+        shape=shape,
         chunks=chunks,
-        dtype=kind,
+        dtype=dtype,
         compressors=[ZstdCodec(level=1), Crc32cCodec()],
-        fill_value=np.nan if kind.kind == "f" else 0,
-        config=WRITE_ALL_CHUNKS,
-        overwrite=True,
+        fill_value=np.nan if dtype.kind == "f" else 0,
     )
-    return RowArray(store, path, array)
+    return Objects(memory).read_bytes("array/zarr.json") or b""
 
 
 def _ensure_groups(store: Store, path: str) -> None:
@@ -114,15 +125,6 @@ def _ensure_groups(store: Store, path: str) -> None:
             objects.write(key, {"zarr_format": 3, "node_type": "group", "attributes": {}})
 
 
-def _existing(store: Store, path: str) -> "zarr.Array[Any] | None":
-    """The array at `path` to be written further; None if there is none or its description is damaged."""
-    try:
-        array = zarr.open_array(store, path=checked_key(path), mode="r+")
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-    return array.with_config(WRITE_ALL_CHUNKS)
-
-
 def open_array(store: Store, path: str, metadata_digest: str | None = None) -> RowArray:
     """An array to read; with `metadata_digest`, only if its description is still the one that was committed."""
     data = Objects(store).read_bytes(f"{path}/zarr.json")
@@ -131,10 +133,13 @@ def open_array(store: Store, path: str, metadata_digest: str | None = None) -> R
     if metadata_digest is not None and digest_of(data) != metadata_digest:
         raise StoreError(f"{path}/zarr.json in {store} is damaged: it is not the one that was committed.")
     try:
-        array = zarr.open_array(store, path=checked_key(path), mode="r")
+        return RowArray(store, path, _parsed(store, path, data))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}/zarr.json in {store} cannot be used: {error}") from error
-    return RowArray(store, path, array)
+
+
+def _parsed(store: Store, path: str, description: bytes) -> "zarr.Array[Any]":
+    return zarr.Array.from_dict(StorePath(store, checked_key(path)), json.loads(description))
 
 
 def metadata_digest(store: Store, path: str) -> str:

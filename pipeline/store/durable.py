@@ -1,13 +1,16 @@
-"""A local Zarr store whose writes survive a power cut: file and folders are synced before a write is reported done.
+"""A local Zarr store whose commits survive a power cut: what they vouch for is on the disk before they appear.
 
-zarr's own LocalStore is atomic but does not sync, so a commit object could reach the disk before the data it vouches
-for.
+zarr's own LocalStore is atomic but never syncs, so a commit object could reach the disk before its data. Syncing every
+chunk by itself would cost milliseconds each; here writes are remembered and synced together, by `flush`, when
+something is about to vouch for them.
 """
 
 import asyncio
 import os
 import uuid
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
@@ -16,15 +19,53 @@ PARTIAL_SUFFIX = ".partial"
 
 
 class DurableLocalStore(LocalStore):
-    """LocalStore with synced writes."""
+    """LocalStore with writes that `flush` makes durable."""
+
+    def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
+        super().__init__(root, read_only=read_only)
+        self._unsynced: set[Path] = set()
+        self._lock = Lock()
+
+    def __reduce__(self) -> Any:
+        return _reopened, (str(self.root), self.read_only)
 
     async def _set(self, key: str, value: Buffer, exclusive: bool = False) -> None:
-        self._check_writable()
-        await asyncio.to_thread(write_durably, self.root / key, value.as_buffer_like(), exclusive)
+        await asyncio.to_thread(self._write, key, value, exclusive)
 
     def set_sync(self, key: str, value: Buffer) -> None:
+        self._write(key, value)
+
+    def _write(self, key: str, value: Buffer, exclusive: bool = False) -> None:
         self._check_writable()
-        write_durably(self.root / key, value.as_buffer_like(), exclusive=False)
+        write_whole(self.root / key, value.as_buffer_like(), exclusive)
+        with self._lock:
+            self._unsynced.add(self.root / key)
+
+    def read_now(self, key: str) -> bytes | None:
+        """A small file's bytes without a turn through the event loop, which takes longer than the reading."""
+        try:
+            return (self.root / key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def exists_now(self, key: str) -> bool:
+        return (self.root / key).is_file()
+
+    def names_now(self, prefix: str) -> list[str]:
+        folder = self.root / prefix
+        return os.listdir(folder) if folder.is_dir() else []
+
+    def flush(self) -> None:
+        """Sync every file written since the last time, then the folders that name them."""
+        with self._lock:
+            files, self._unsynced = self._unsynced, set()
+        for path in sorted(files):
+            _sync(path)
+        folders = {folder for path in files for folder in path.relative_to(self.root).parents}
+        for folder in sorted(folders):
+            _sync(self.root / folder)
+        if files:
+            _sync(self.root.parent)
 
     def sweep_partials(self) -> int:
         """Remove what interrupted writes left behind; only the holder of the lease may."""
@@ -34,35 +75,31 @@ class DurableLocalStore(LocalStore):
         return len(leftovers)
 
 
-def write_durably(path: Path, data: bytes | bytearray | memoryview, exclusive: bool) -> None:
+def _reopened(root: str, read_only: bool) -> DurableLocalStore:
+    return DurableLocalStore(root, read_only=read_only)
+
+
+def write_whole(path: Path, data: bytes | bytearray | memoryview, exclusive: bool) -> None:
     """Write a file whole or not at all; with `exclusive`, raise FileExistsError if there is one already."""
-    _make_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")
     try:
         with partial.open("xb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         if exclusive:
             os.link(partial, path)
         else:
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    _sync_folder(path.parent)
 
 
-def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents, each synced into the one above."""
-    if folder.is_dir():
+def _sync(path: Path) -> None:
+    """Make a file's bytes, or a folder's names, durable; one that has been deleted since needs no more."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
         return
-    _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

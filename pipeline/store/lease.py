@@ -37,7 +37,7 @@ class Lease:
     def release(self) -> None:
         """Give the store back, unless it has been taken over."""
         if _latest(Objects(self.store))[0] == self.epoch:
-            Objects(self.store).write(_key(self.epoch), {**self.holder, "released": True})
+            Objects(self.store).declare(_key(self.epoch), {**self.holder, "released": True})
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ version. So changed settings write elsewhere, and a late writer can only write t
 chunks says nothing: only what the ledger holds is read.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from pipeline.store.objects import Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 
 FORMAT_VERSION = 1
+# Large enough to be written and read in one go, small enough that a slice costs little more than itself.
+CHUNK_BYTES = 1 << 18
 
 
 def stage_digest(stage: str, settings: Json, inputs: Sequence[str]) -> str:
@@ -42,13 +45,14 @@ class StageLedger:
         """An array that several partitions write, each its own whole chunks."""
         return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows)
 
-    def write(self, name: str, rows: AnyArray, chunk_rows: int) -> None:
-        """An array that one partition writes whole."""
-        array = self.create(name, rows.shape, rows.dtype, chunk_rows)
+    def write(self, name: str, rows: AnyArray, chunk_rows: int | None = None) -> None:
+        """An array that one partition writes whole; its chunks are of CHUNK_BYTES unless said otherwise."""
+        row_bytes = max(1, rows.itemsize * math.prod(rows.shape[1:]))
+        array = self.create(name, rows.shape, rows.dtype, chunk_rows or max(1, CHUNK_BYTES // row_bytes))
         if len(rows):
             array.write(0, rows)
 
-    def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_rows: int) -> list[str]:
+    def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_rows: int | None = None) -> list[str]:
         """One partition's share of several arrays, to be read with `part`; the names for its commit."""
         for name, rows in arrays.items():
             self.write(_part_name(name, partition), rows, chunk_rows)
@@ -60,13 +64,17 @@ class StageLedger:
 
     def commit(self, partition: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare a partition complete, with its figures and the digests of the arrays that only it has written."""
-        self._objects.write(self._commit_key(partition), {"figures": figures, "arrays": self._digests(arrays)})
+        self._objects.declare(self._commit_key(partition), {"figures": figures, "arrays": self._digests(arrays)})
 
     def committed(self) -> dict[int, Json]:
         """The figures of every complete partition."""
-        names = (name for name in self._objects.names(f"{self.path}/ledger") if name.startswith("partition-"))
+        names = self._committed_names()
         partitions = sorted(int(name.removeprefix("partition-").removesuffix(".json")) for name in names)
         return {partition: self._read(self._commit_key(partition))["figures"] for partition in partitions}
+
+    def n_committed(self) -> int:
+        """How many partitions are complete."""
+        return len(self._committed_names())
 
     def finish(self, n_partitions: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare the stage complete; refused, with their numbers, while partitions are missing."""
@@ -74,29 +82,68 @@ class StageLedger:
         if missing:
             listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
             raise StoreError(f"stage {self.stage} cannot be finished: partitions {listed} are not complete.")
-        value = {"figures": figures, "n_partitions": n_partitions, "arrays": self._digests(arrays)}
-        self._objects.write(f"{self.path}/ledger/finished.json", value)
+        value = {
+            "figures": figures,
+            "n_partitions": n_partitions,
+            "arrays": self._digests(arrays),
+            "commits": self._commits_digest(n_partitions),
+        }
+        self._objects.declare(self._finished_key, value)
 
     def finished(self) -> Json | None:
         """The stage's figures if it is complete."""
-        value = self._objects.read(f"{self.path}/ledger/finished.json")
+        value = self._objects.read(self._finished_key)
         return None if value is None else dict(value["figures"])
+
+    def seal(self) -> str:
+        """The digest of the object that declares the stage complete; it covers all that the ledger holds."""
+        data = self._objects.read_bytes(self._finished_key)
+        if data is None:
+            raise StoreError(f"{self._finished_key} is not in {self.store}: stage {self.stage} is not complete.")
+        return digest_of(data)
 
     def read(self, name: str, partition: int | None = None) -> RowArray:
         """An array of a complete partition, or of the complete stage; anything else is an error."""
-        key = f"{self.path}/ledger/finished.json" if partition is None else self._commit_key(partition)
+        key = self._finished_key if partition is None else self._commit_key(partition)
         entry = self._read(key)
         if name not in entry["arrays"]:
             raise StoreError(f"{key} in {self.store} does not vouch for array {name}; it is not complete.")
         return open_array(self.store, f"{self.path}/{name}", entry["arrays"][name])
 
-    def damaged(self) -> list[str]:
-        """Every array and chunk that this stage's ledger vouches for and that cannot be read as it was written."""
-        problems = []
-        for key in self._entries():
-            for name, digest in self._read(key)["arrays"].items():
-                problems.extend(_array_problems(self.store, f"{self.path}/{name}", digest))
-        return problems
+    def damaged(self, seal: str | None = None) -> list[str]:
+        """Every object, array and chunk that this stage's ledger vouches for and that is not as it was written."""
+        try:
+            return [*self._damaged_ledger(seal), *self._damaged_arrays()]
+        except StoreError as error:
+            return [str(error)]
+
+    def _damaged_ledger(self, seal: str | None) -> list[str]:
+        finished = self._objects.read(self._finished_key)
+        if seal is not None and (finished is None or self.seal() != seal):
+            return [f"{self._finished_key} in {self.store} is missing or not the one that was published."]
+        if finished is not None and self._commits_digest(finished["n_partitions"]) != finished["commits"]:
+            return [f"{self.path}/ledger in {self.store} is damaged: a partition's entry is missing or has changed."]
+        return []
+
+    def _damaged_arrays(self) -> list[str]:
+        return [
+            problem
+            for key in self._entries()
+            for name, digest in self._read(key)["arrays"].items()
+            for problem in _array_problems(self.store, f"{self.path}/{name}", digest)
+        ]
+
+    def _commits_digest(self, n_partitions: int) -> str:
+        """One digest over every partition's entry."""
+        entries = (self._objects.read_bytes(self._commit_key(partition)) for partition in range(n_partitions))
+        return digest_of(b"".join(digest_of(entry or b"").encode() for entry in entries))
+
+    @property
+    def _finished_key(self) -> str:
+        return f"{self.path}/ledger/finished.json"
+
+    def _committed_names(self) -> list[str]:
+        return [name for name in self._objects.names(f"{self.path}/ledger") if name.startswith("partition-")]
 
     def _entries(self) -> list[str]:
         return [f"{self.path}/ledger/{name}" for name in self._objects.names(f"{self.path}/ledger")]

@@ -1,5 +1,6 @@
 """Small JSON objects beside the arrays, through the same Zarr store, each written whole or not at all."""
 
+import asyncio
 import hashlib
 import json
 from typing import Any
@@ -9,7 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from pipeline.errors import StoreError
-from pipeline.store.durable import PARTIAL_SUFFIX
+from pipeline.store.durable import PARTIAL_SUFFIX, DurableLocalStore
 from pipeline.types import Json
 
 
@@ -20,6 +21,8 @@ class Objects:
         self.store = store
 
     def read_bytes(self, key: str) -> bytes | None:
+        if isinstance(self.store, DurableLocalStore):
+            return self.store.read_now(checked_key(key))
         buffer = sync(self.store.get(checked_key(key), default_buffer_prototype()))
         return None if buffer is None else buffer.to_bytes()
 
@@ -37,23 +40,55 @@ class Objects:
         return value
 
     def write(self, key: str, value: Json) -> None:
-        sync(self.store.set(checked_key(key), _buffer(value)))
+        self.write_bytes(key, canonical(value))
+
+    def write_bytes(self, key: str, data: bytes) -> None:
+        sync(self.store.set(checked_key(key), default_buffer_prototype().buffer.from_bytes(data)))
+
+    def declare(self, key: str, value: Json) -> None:
+        """Write an object that vouches for others: all that was written before is made durable first, then it."""
+        self._flush()
+        self.write(key, value)
+        self._flush()
 
     def create(self, key: str, value: Json) -> bool:
         """Write unless there is an object already; whether this call wrote it. `value` must be unlike any other's."""
         sync(self.store.set_if_not_exists(checked_key(key), _buffer(value)))
+        self._flush()
         return self.read_bytes(key) == canonical(value)
 
     def exists(self, key: str) -> bool:
-        return sync(self.store.exists(checked_key(key)))
+        return not self.missing([key])
+
+    def missing(self, keys: list[str]) -> list[str]:
+        """Those of some keys that there is nothing at, found together."""
+        if isinstance(self.store, DurableLocalStore):
+            return [key for key in keys if not self.store.exists_now(checked_key(key))]
+        found = sync(_gathered([self.store.exists(checked_key(key)) for key in keys]))
+        return [key for key, there in zip(keys, found, strict=True) if not there]
+
+    def _flush(self) -> None:
+        if isinstance(self.store, DurableLocalStore):
+            self.store.flush()
 
     def delete(self, key: str) -> None:
         sync(self.store.delete(checked_key(key)))
 
+    def delete_below(self, prefix: str) -> None:
+        sync(self.store.delete_dir(checked_key(prefix)))
+
     def names(self, prefix: str) -> list[str]:
-        """The names directly below `prefix`, sorted; writes under way are not there yet."""
-        names = sync(_collected(self.store, checked_key(prefix)))
+        """The names directly below `prefix` ("" for the root), sorted; writes under way are not there yet."""
+        below = checked_key(prefix) if prefix else ""
+        if isinstance(self.store, DurableLocalStore):
+            names = self.store.names_now(below)
+        else:
+            names = sync(_collected(self.store, below))
         return sorted(name for name in names if not name.endswith(PARTIAL_SUFFIX))
+
+
+async def _gathered(questions: list[Any]) -> list[bool]:
+    return list(await asyncio.gather(*questions))
 
 
 async def _collected(store: Store, prefix: str) -> list[str]:

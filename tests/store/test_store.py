@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -58,30 +59,39 @@ class TestObjects:
 
 
 class TestDurability:
-    def test_file_is_synced_before_it_appears_and_folders_after(self, tmp_path, monkeypatch):
-        path = tmp_path / "a" / "b" / "c"
+    def test_what_a_commit_vouches_for_is_synced_before_it_appears(self, store, monkeypatch):
+        """A power cut at any moment then finds no commit without its data."""
         events = []
-        sync, replace = os.fsync, Path.replace
+        sync, write = os.fsync, DurableLocalStore._write
 
         def recorded_sync(descriptor):
-            target = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-            events.append(("sync", "file" if target.is_file() else str(target.relative_to(tmp_path)), path.exists()))
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            events.append(("sync", str(path.relative_to(store.root)) if path != store.root.parent else ".."))
             sync(descriptor)
 
-        def recorded_replace(self, target):
-            events.append(("appear", Path(target).name, path.exists()))
-            return replace(self, target)
+        def recorded_write(self, key, value, exclusive=False):
+            write(self, key, value, exclusive)
+            events.append(("write", key))
 
         monkeypatch.setattr(os, "fsync", recorded_sync)
-        monkeypatch.setattr(Path, "replace", recorded_replace)
-        durable.write_durably(path, b"data", exclusive=False)
-        assert events == [
-            ("sync", ".", False),
-            ("sync", "a", False),
-            ("sync", "file", False),
-            ("appear", "c", False),
-            ("sync", "a/b", True),
-        ]
+        monkeypatch.setattr(DurableLocalStore, "_write", recorded_write)
+        ledger = StageLedger(store, "s", "d")
+        ledger.write("x", np.arange(6.0), 4)
+        ledger.commit(0, {}, ["x"])
+        commit = events.index(("write", "s/d/ledger/partition-00000000.json"))
+        written = {key for kind, key in events[:commit] if kind == "write"}
+        assert written == {"zarr.json", "s/zarr.json", "s/d/zarr.json", "s/d/x/zarr.json", "s/d/x/c/0", "s/d/x/c/1"}
+        folders = {"..", ".", "s", "s/d", "s/d/x", "s/d/x/c"}
+        assert {key for kind, key in events[:commit] if kind == "sync"} == written | folders
+        last_write = max(i for i, event in enumerate(events[:commit]) if event[0] == "write")
+        assert min(i for i, event in enumerate(events) if event[0] == "sync") > last_write
+        assert {key for _, key in events[commit + 1 :]} >= {"s/d/ledger/partition-00000000.json", "s/d/ledger"}
+
+    def test_a_store_travels_between_processes(self, store):
+        Objects(store).write("a.json", {"x": 1})
+        copy = pickle.loads(pickle.dumps(store))
+        assert (copy.root, copy.read_only) == (store.root, False)
+        assert Objects(copy).read("a.json") == {"x": 1}
 
     def test_interrupted_writes_are_swept(self, store):
         Objects(store).write("a/x.json", {})
@@ -90,9 +100,12 @@ class TestDurability:
         assert files(store) == ["a/x.json"]
 
     def test_a_failed_write_leaves_nothing(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Path, "replace", full)
         with pytest.raises(OSError, match="No space left"):
-            durable.write_durably(tmp_path / "x", b"data", exclusive=False)
+            durable.write_whole(tmp_path / "x", b"data", exclusive=False)
         assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,140 @@
+"""A run's store as a whole: its format, the journal of the stages under way, the manifest of what is published.
+
+`trigpoint.json` says that a folder is a run and of which format. `journal.json` lists the stages of the latest command,
+complete or not. `manifest.json` names the stages whose results are published, each with the seal of its ledger; it is
+replaced in one write, so a reader sees one published state or the other.
+"""
+
+from pathlib import Path
+
+from zarr.abc.store import Store
+
+from pipeline.errors import InvalidInputError, StoreError
+from pipeline.store.durable import PARTIAL_SUFFIX, DurableLocalStore
+from pipeline.store.ledger import FORMAT_VERSION, StageLedger
+from pipeline.store.objects import Objects, canonical, digest_of
+from pipeline.types import Json
+
+MARKER, JOURNAL, MANIFEST = "trigpoint.json", "journal.json", "manifest.json"
+# What a run has at its root besides folders of stages.
+OWN_NAMES = {MARKER, JOURNAL, MANIFEST, "lease", "zarr.json"}
+
+
+def local_path(url: str | Path) -> Path:
+    """The folder that `url` names."""
+    text = str(url)
+    if "://" in text and not text.startswith("file://"):
+        raise InvalidInputError(f"store={text!r} is not a local path; runs are kept in local folders.")
+    return Path(text.removeprefix("file://"))
+
+
+def create_run(url: str | Path) -> DurableLocalStore:
+    """The store of a new or earlier run, ready to be written; anything else that is there is refused."""
+    root = local_path(url)
+    if root.exists() and not root.is_dir():
+        raise InvalidInputError(f"store={str(url)!r} is a file; name a folder that is empty or not there yet.")
+    store = DurableLocalStore(root)
+    # A write of the very first file may have been interrupted.
+    if root.exists() and any(not path.name.endswith(PARTIAL_SUFFIX) for path in root.iterdir()):
+        check_format(store)
+        return store
+    try:
+        Objects(store).declare(MARKER, {"format_version": FORMAT_VERSION})
+    except OSError as error:
+        raise StoreError(f"{root} cannot be written: {error.strerror or error}; choose another place.") from error
+    return store
+
+
+def open_store(url: str | Path, writable: bool = False) -> DurableLocalStore:
+    """The store of an existing run."""
+    root = local_path(url)
+    if not root.is_dir():
+        raise InvalidInputError(f"store={str(url)!r} does not exist; run `trigpoint fit` to make one.")
+    store = DurableLocalStore(root, read_only=not writable)
+    check_format(store)
+    return store
+
+
+def check_format(store: Store) -> None:
+    """Refuse what is not a run, or a run of a format that this version does not know."""
+    marker = Objects(store).read(MARKER)
+    if marker is None:
+        raise InvalidInputError(f"{store} is not a run: it has no {MARKER}; name a folder that is empty or a run.")
+    version = marker.get("format_version")
+    if version != FORMAT_VERSION:
+        newer = isinstance(version, int) and version > FORMAT_VERSION
+        remedy = "install a newer trigpoint" if newer else "fit again into a new store"
+        raise StoreError(
+            f"{store} has format version {version}; this version of trigpoint reads {FORMAT_VERSION}: {remedy}."
+        )
+
+
+def write_journal(store: Store, entries: list[Json]) -> None:
+    """Remember the stages of the command under way; the same list again is not written."""
+    if read_journal(store) != entries:
+        Objects(store).declare(JOURNAL, {"stages": entries})
+
+
+def read_journal(store: Store) -> list[Json]:
+    value = Objects(store).read(JOURNAL)
+    return [] if value is None else list(value["stages"])
+
+
+def publish(store: Store, manifest: Json, ledgers: list[StageLedger]) -> None:
+    """Make these stages the published ones, in one write."""
+    stages = {ledger.stage: {"digest": ledger.digest, "seal": ledger.seal()} for ledger in ledgers}
+    value = {**manifest, "stages": stages}
+    sealed = {**value, "seal": digest_of(canonical(value))}
+    if Objects(store).read(MANIFEST) != sealed:
+        Objects(store).declare(MANIFEST, sealed)
+
+
+def read_manifest(store: Store) -> Json | None:
+    """What is published, if anything is; a manifest that was changed is an error."""
+    value = Objects(store).read(MANIFEST)
+    if value is None:
+        return None
+    seal = value.pop("seal", None)
+    if seal != digest_of(canonical(value)):
+        raise StoreError(f"{MANIFEST} in {store} is damaged: it is not as it was written; run the fit again.")
+    return value
+
+
+def published_ledger(store: Store, manifest: Json, stage: str) -> StageLedger:
+    """The published results of one stage."""
+    return StageLedger(store, stage, manifest["stages"][stage]["digest"])
+
+
+def damaged(store: Store) -> list[str]:
+    """Everything in the published state, or in the one under way, that is not as it was written."""
+    manifest = read_manifest(store)
+    stages = dict(manifest["stages"]) if manifest else {}
+    problems = []
+    for stage, entry in stages.items():
+        problems.extend(StageLedger(store, stage, entry["digest"]).damaged(entry["seal"]))
+    for entry in read_journal(store):
+        if stages.get(entry["stage"], {}).get("digest") != entry["digest"]:
+            problems.extend(StageLedger(store, entry["stage"], entry["digest"]).damaged())
+    return problems
+
+
+def superseded(store: Store) -> list[str]:
+    """Paths of results that neither the published state nor the command under way uses."""
+    manifest = read_manifest(store)
+    used = {(stage, entry["digest"]) for stage, entry in (manifest["stages"] if manifest else {}).items()}
+    used |= {(entry["stage"], entry["digest"]) for entry in read_journal(store)}
+    objects = Objects(store)
+    stages = [name for name in objects.names("") if name not in OWN_NAMES]
+    found = ((stage, name) for stage in stages for name in objects.names(stage) if name != "zarr.json")
+    return [f"{stage}/{digest}" for stage, digest in found if (stage, digest) not in used]
+
+
+def size(store: DurableLocalStore, path: str) -> int:
+    """Bytes of the files below `path`."""
+    return sum(file.stat().st_size for file in (store.root / path).rglob("*") if file.is_file())
+
+
+def remove(store: Store, path: str) -> None:
+    """Delete one stage's results: its ledger first, so that an interruption never leaves a vouched-for gap."""
+    Objects(store).delete_below(f"{path}/ledger")
+    Objects(store).delete_below(path)
