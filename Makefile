@@ -4,15 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help install demo test lint bench test-data lock clean
+.PHONY: help install demo test lint bench test-data test-faults lock clean
 
 help:
-	@echo "make demo       install, then run the main job on a Swiss roll and draw it"
-	@echo "make test       install, then lint, types, layers and tests"
-	@echo "make lint       only ruff, mypy and the layer contracts"
-	@echo "make bench      the benchmark table"
-	@echo "make test-data  tests on real data sets, in the folder named by TRIGPOINT_DATA"
-	@echo "make lock       resolve the dependencies again and write the lock files"
+	@echo "make demo         install, then run the main job on a Swiss roll and draw it"
+	@echo "make test         install, then lint, types, layers and tests"
+	@echo "make lint         only ruff, mypy and the layer contracts"
+	@echo "make bench        the benchmark table"
+	@echo "make test-faults  kill runs at every operation and see them end the same"
+	@echo "make test-data    tests on real data sets, in the folder named by TRIGPOINT_DATA"
+	@echo "make lock         resolve the dependencies again and write the lock files"
 
 install: $(STAMP)
 
@@ -35,7 +36,7 @@ lint: install
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not faults"
 
 bench: install
 	$(BIN)/python -m benchmarks
@@ -43,6 +44,9 @@ bench: install
 test-data: install
 	@test -n "$(TRIGPOINT_DATA)" || { echo "Set TRIGPOINT_DATA to a folder of data sets."; exit 2; }
 	TRIGPOINT_DATA="$(TRIGPOINT_DATA)" $(BIN)/pytest -m data
+
+test-faults: install
+	$(BIN)/pytest -m faults
 
 lock: install
 	$(BIN)/uv pip compile pyproject.toml --no-strip-extras --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet --output-file requirements.lock

@@ -14,7 +14,8 @@ import numpy as np
 from pipeline.partitions import RowPartitions
 from pipeline.sources import open_source
 from pipeline.stages.neighbors import Neighbors, Probes
-from pipeline.stages.partition import Assign, Cells, Order, ScaledSource
+from pipeline.stages.partition import Assign, Cells, Order
+from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import Outcome, Stage, run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease
@@ -32,7 +33,7 @@ def main() -> None:
         source = open_source(path)
         cut = RowPartitions.of_bytes(n_rows, n_columns * source.dtype.itemsize, PARTITION_BYTES)
         with lease.acquire(DurableLocalStore(Path(folder) / "run.zarr")) as held:
-            scaled = ScaledSource(source, measured(held, Validate(source, cut)))
+            scaled = PreparedSource(source, measured(held, Validate(source, cut)))
             cells = measured(held, Cells(scaled, cut, seed=0))
             assigned = measured(held, Assign(scaled, cut, cells))
             ordered = measured(held, Order(assigned, cut.count, cut.rows_each))

@@ -1,10 +1,15 @@
 """The command `trigpoint`. Heavy imports stand inside the commands, so that --help answers at once."""
 
+import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from flows.options import takes_fit_settings
+from flows.terminal import run_command
+from pipeline.config import FitSettings
 
 app = typer.Typer(
     name="trigpoint",
@@ -12,7 +17,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
+
+Store = Annotated[str, typer.Argument(help="Folder of the run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs to read.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -31,6 +40,61 @@ def _options(
 
 
 @app.command()
+@takes_fit_settings
+def fit(
+    settings: FitSettings,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take the store from a run elsewhere that is known to be gone.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Embed a dataset on disk, with bounded memory. Killed, it goes on where it stopped when run again."""
+    from flows.local import fit_locally
+
+    fit_locally(settings, take_over, as_json, typer.echo)
+
+
+@app.command()
+def status(store: Store, as_json: AsJson = False) -> None:
+    """How far a run is, stage by stage."""
+    from flows.local import status_report
+
+    _print(*status_report(store), as_json)
+
+
+@app.command()
+def verify(store: Store, as_json: AsJson = False) -> None:
+    """Read every chunk and object of a run and compare it with its checksum; exit code 1 if any is damaged."""
+    from pipeline.runs import open_run
+
+    problems = open_run(store).damaged()
+    _print({"damaged": problems}, [*problems, f"{len(problems) or 'Nothing is'} damaged."], as_json)
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
+def gc(store: Store, as_json: AsJson = False) -> None:
+    """Delete results that earlier settings left behind."""
+    from flows.local import collected_garbage
+
+    _print(*collected_garbage(store), as_json)
+
+
+@app.command()
+def export(
+    store: Store,
+    output: Annotated[Path, typer.Option(help="File to write: .npy, .parquet or .csv.")],
+    array: Annotated[list[str] | None, typer.Option(help="Array to write; repeat for several in a table.")] = None,
+) -> None:
+    """Write published results, rows in the order of the source, with the id column if there is one."""
+    from pipeline.export import export as write
+    from pipeline.runs import open_run
+
+    n_rows = write(open_run(store), array or ["projection"], output)
+    typer.echo(f"{n_rows:,} rows of {', '.join(array or ['projection'])} are in {output}.")
+
+
+@app.command()
 def demo(
     n_points: Annotated[int, typer.Option(min=2000, help="Points on the Swiss roll.")] = 50_000,
     picture: Annotated[Path, typer.Option(help="Where to write the picture (PNG).")] = Path("trigpoint-demo.png"),
@@ -44,6 +108,11 @@ def demo(
     run_demo(n_points, picture, seed, typer.echo)
 
 
+def _print(value: Any, lines: list[str], as_json: bool) -> None:
+    """A value for programs, or the same in lines for people."""
+    typer.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+
+
 def main() -> None:
     """Entry point of the command."""
-    app()
+    run_command(app)

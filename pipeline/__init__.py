@@ -4,14 +4,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipeline.estimator import LandmarkIsomap
+    from pipeline.runs import open_run
 
-__all__ = ["LandmarkIsomap"]
+__all__ = ["LandmarkIsomap", "open_run"]
+
+_HOMES = {"LandmarkIsomap": "pipeline.estimator", "open_run": "pipeline.runs"}
 
 
 def __getattr__(name: str) -> object:
     # The numerical stack takes a second to import; a command that only prints its help must not wait for it.
-    if name == "LandmarkIsomap":
-        from pipeline.estimator import LandmarkIsomap
+    if name in _HOMES:
+        from importlib import import_module
 
-        return LandmarkIsomap
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,10 @@ class ComponentWarning(UserWarning):
     """The neighbor graph fell into several components and the chosen policy repaired or reduced it."""
 
 
+class RecallWarning(UserWarning):
+    """The neighbor search missed more of the true neighbors than it should."""
+
+
 class StoreError(RuntimeError):
     """A run's store is damaged, of another format, or cannot be written; the message names what and where."""
 

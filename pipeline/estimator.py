@@ -21,7 +21,7 @@ from pipeline.numerics.extension.projection import project_moments
 from pipeline.numerics.extension.restricted import DiagonalWeight, check_weight, reconstruct_moments, resolved_weight
 from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.graph import collapse_duplicates, neighbor_graph
-from pipeline.numerics.landmarks import maxmin_landmarks, random_landmarks
+from pipeline.numerics.landmarks import automatic_count, maxmin_landmarks, random_landmarks
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.numerics.neighbors import NeighborSearch, neighbors_within
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -131,7 +131,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _fit(self, X: ArrayLike) -> Self:
         self._check_choices()
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = self._seed()
         data = self._checked_data(X, reset=True)
         checks.require_not_too_small("X", data)
         exponent = int(np.frexp(np.abs(data).max())[1])
@@ -163,6 +163,13 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.landmark_indices_ = first_rows[landmarks]
         self.eigenvalues_ = np.ldexp(model.eigenvalues, 2 * exponent)
         return self
+
+    def _seed(self) -> int:
+        """A whole number is the seed itself, as in a run on disk: both then choose the same landmarks."""
+        state = check_random_state(self.random_state)
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(state.randint(np.iinfo(np.int32).max))
 
     def _check_choices(self) -> None:
         checks.one_of("method", self.method, METHODS)
@@ -215,7 +222,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         where = f"the part of the graph that is embedded has {n} distinct points"
         checks.integer_in_range("n_components", d, 1, n - 1, where)
         if self.n_landmarks == "auto":
-            m = min(n, max(4 * (d + 1), round(100 + 2 * np.sqrt(n))))
+            m = automatic_count(n, d)
         else:
             m = checks.integer_in_range("n_landmarks", self.n_landmarks, d + 1, n, where)
         if self.landmark_selection == "random":

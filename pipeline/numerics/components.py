@@ -5,6 +5,7 @@ bridge   join them by the shortest links between them (a minimum spanning tree o
 largest  keep the largest; the points of the others get no coordinates
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -40,10 +41,10 @@ class Connected(NamedTuple):
 def component_labels(graph: csr_array) -> IntArray:
     """The component of every node, numbered by falling size, then by first node."""
     _, labels = connected_components(graph, directed=False)
-    return _by_falling_size(labels)
+    return by_falling_size(labels)
 
 
-def _by_falling_size(labels: AnyArray) -> IntArray:
+def by_falling_size(labels: AnyArray) -> IntArray:
     """Components renumbered by falling size, then by first node, given numbers that rise with the first node."""
     sizes = np.bincount(labels)
     order = np.argsort(-sizes, kind="stable")
@@ -66,7 +67,7 @@ class UnionFind:
         """The component of every node, numbered by falling size, then by first node."""
         _flatten(self._parents)
         _, labels = np.unique(self._parents, return_inverse=True)
-        return _by_falling_size(labels)
+        return by_falling_size(labels)
 
 
 @compiled
@@ -98,7 +99,7 @@ def apply_component_policy(points: AnyArray, graph: csr_array, policy: Component
     if not labels.any():
         return Connected(graph, labels, everything, 0)
     if policy == "error":
-        raise DisconnectedGraphError(_disconnected_message(labels))
+        raise DisconnectedGraphError(disconnected_message(np.bincount(labels).tolist()))
     if policy == "largest":
         return Connected(graph, labels, labels == 0, 0)
     starts, ends, lengths = shortest_bridges(points, labels)
@@ -159,11 +160,12 @@ def _improve(best: list[Link], labels: IntArray, starts: IntArray, ends: IntArra
         best[labels[i]] = min(best[labels[i]], (length, min(i, j), max(i, j)))
 
 
-def _disconnected_message(labels: IntArray) -> str:
-    sizes = np.bincount(labels)
-    listed = ", ".join(map(str, sizes[:10])) + (", ..." if len(sizes) > 10 else "")
+def disconnected_message(sizes: Sequence[int], n_components: int | None = None) -> str:
+    """What a refusal says, given the sizes of components, largest first: of all, or of ten and their number."""
+    n_components = len(sizes) if n_components is None else n_components
+    listed = ", ".join(map(str, sizes[:10])) + (", ..." if n_components > 10 else "")
     return (
-        f"The neighbor graph has {len(sizes)} components, of sizes {listed}; distances between them are undefined. "
+        f"The neighbor graph has {n_components} components, of sizes {listed}; distances between them are undefined. "
         "Raise n_neighbors, or choose component_policy='bridge' (join them by the shortest links) or 'largest' (embed "
         "only the largest; other rows get NaN)."
     )

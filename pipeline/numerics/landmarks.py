@@ -1,5 +1,7 @@
 """Which points become landmarks."""
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -27,16 +29,32 @@ def maxmin_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray
     the lower row.
     """
     array = checks.real_array("points", points, 2)
-    m = _checked_count(len(array), n_landmarks)
     checks.require_finite("points", array)
     checks.require_squarable("points", array)
+    candidates, first = maxmin_candidates(len(array), n_landmarks, seed)
+    return np.asarray(candidates[farthest_points(array[candidates], first, n_landmarks)])
+
+
+def maxmin_candidates(n_points: int, n_landmarks: int, seed: int) -> tuple[IntArray, int]:
+    """The rows, rising, among which farthest points are chosen, and the place in them of the first."""
+    m = _checked_count(n_points, n_landmarks)
     checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
-    size = min(len(array), MAXMIN_CANDIDATES_PER_LANDMARK * m)
+    size = min(n_points, MAXMIN_CANDIDATES_PER_LANDMARK * m)
     rng = np.random.default_rng(seed)
-    candidates = np.sort(rng.choice(len(array), size, replace=False))
-    chosen = np.empty(m, dtype=np.int64)
-    _farthest_points(np.ascontiguousarray(array[candidates]), int(rng.integers(size)), chosen)
-    return np.asarray(candidates[chosen], dtype=np.int64)
+    candidates = np.sort(rng.choice(n_points, size, replace=False)).astype(np.int64)
+    return candidates, int(rng.integers(size))
+
+
+def farthest_points(points: AnyArray, first: int, n_landmarks: int) -> IntArray:
+    """Rows of `points` from `first` on, each the farthest from those before it."""
+    chosen = np.empty(n_landmarks, dtype=np.int64)
+    _farthest_points(np.ascontiguousarray(points), first, chosen)
+    return chosen
+
+
+def automatic_count(n_points: int, n_components: int) -> int:
+    """How many landmarks to take where none are asked for: slowly more with the points, and some per component."""
+    return min(n_points, max(4 * (n_components + 1), round(100 + 2 * math.sqrt(n_points))))
 
 
 def _checked_count(n_points: int, n_landmarks: int) -> int:

@@ -142,7 +142,18 @@ def _excess_rank(truth: FloatArray, seen: FloatArray, row: int, k: int) -> int:
     in_truth = cdist(truth[row, None], truth)[0]
     in_view = cdist(seen[row, None], seen)[0]
     in_truth[row] = in_view[row] = -1.0
-    nearest = np.argsort(in_view, kind="stable")[1 : k + 1]
-    ranks = np.empty(len(in_truth), dtype=np.int64)
-    ranks[np.argsort(in_truth, kind="stable")] = np.arange(len(in_truth))
-    return int(np.maximum(ranks[nearest] - k, 0).sum())
+    ranks = np.array([_rank(in_truth, place) for place in _least(in_view, k + 1)[1:]])
+    return int(np.maximum(ranks - k, 0).sum())
+
+
+def _least(values: FloatArray, count: int) -> IntArray:
+    """Places of the least values, in order, ties by place: the first of a stable sort, without sorting the rest."""
+    limit = np.partition(values, count - 1)[count - 1]
+    places = np.flatnonzero(values <= limit)
+    return np.asarray(places[np.argsort(values[places], kind="stable")][:count])
+
+
+def _rank(values: FloatArray, place: int) -> int:
+    """How many values come before the one at `place`, ties by place."""
+    value = values[place]
+    return int(np.count_nonzero(values < value) + np.count_nonzero(values[:place] == value))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.components import UnionFind
-from pipeline.stages.partition import CHUNK_ROWS
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, IntArray, Json
@@ -46,11 +45,11 @@ class Edges(Stage):
         order = np.lexsort((sources, targets))
         counts = np.diff(np.searchsorted(targets[order], bounds)).astype(np.int64)
         edges = {"sources": sources[order], "targets": targets[order], "weights": weights[order]}
-        return {"n_edges": len(targets)}, ledger.write_parts(partition, {**edges, "counts": counts}, CHUNK_ROWS)
+        return {"n_edges": len(targets)}, ledger.write_parts(partition, {**edges, "counts": counts})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         counts = np.stack([ledger.part("counts", p).read() for p in sorted(figures)])
-        ledger.write("counts", counts, len(counts))
+        ledger.write("counts", counts)
         return {"n_edges": sum(entry["n_edges"] for entry in figures.values())}, ["counts"]
 
 
@@ -83,7 +82,7 @@ class Graph(Stage):
         fresh[1:] = (np.diff(sources) != 0) | (np.diff(targets) != 0)
         offsets = np.searchsorted(sources[fresh], np.arange(first, last + 1)).astype(np.int64)
         arrays = {"offsets": offsets, "targets": targets[fresh], "weights": weights[fresh]}
-        return {"n_edges": int(fresh.sum())}, ledger.write_parts(partition, arrays, CHUNK_ROWS)
+        return {"n_edges": int(fresh.sum())}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The component of every node, 0 the largest; 16 bytes a node in memory, the edges a group at a time."""
@@ -94,7 +93,7 @@ class Graph(Stage):
             sources = np.repeat(np.arange(bounds[p], bounds[p + 1]), np.diff(offsets))
             sets.join(sources, ledger.part("targets", p).read())
         labels = sets.labels()
-        ledger.write("components", labels, CHUNK_ROWS)
+        ledger.write("components", labels)
         sizes = np.bincount(labels)
         report = {"n_components": len(sizes), "largest_components": sizes[:LISTED_COMPONENTS].tolist()}
         return {**report, "n_edges": sum(entry["n_edges"] for entry in figures.values())}, ["components"]

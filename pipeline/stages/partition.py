@@ -12,48 +12,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.errors import InvalidInputError
 from pipeline.numerics.cells import SAMPLE_PER_CELL, cell_centers, cell_count
 from pipeline.numerics.graph import collapse_duplicates
 from pipeline.numerics.neighbors import NeighborSearch
 from pipeline.partitions import RowPartitions
-from pipeline.sources import Source
+from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.validate import usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, IntArray, Json
 
-# Rows of one stored chunk of points: the least that a slice costs to read.
-CHUNK_ROWS = 1024
-
-
-@dataclass(frozen=True)
-class ScaledSource:
-    """A validated source in the units that a run computes in: powers of two, so that scaling is exact."""
-
-    source: Source
-    validated: Outcome
-
-    @property
-    def exponent(self) -> int:
-        return int(np.frexp(self.validated.figures["largest"])[1])
-
-    @property
-    def dtype(self) -> np.dtype[np.float32] | np.dtype[np.float64]:
-        """Single precision where it holds every value of the source exactly."""
-        return np.dtype(np.float32) if np.can_cast(self.source.dtype, np.float32) else np.dtype(np.float64)
-
-    @property
-    def content(self) -> str:
-        return str(self.validated.figures["content"])
-
-    def read(self, start: int, stop: int) -> AnyArray:
-        return np.asarray(np.ldexp(self.source.read(start, stop).astype(self.dtype), -self.exponent))
+# Rows of a stored chunk where others read slices of a partition: the least that a slice costs.
+EXCHANGE_ROWS = 1024
 
 
 @dataclass(frozen=True)
 class Cells(Stage):
     """Centers of cells, from a sample of rows."""
 
-    data: ScaledSource
+    data: PreparedSource
     partitions: RowPartitions
     seed: int
     name = "cells"
@@ -62,15 +40,16 @@ class Cells(Stage):
         return {"seed": self.seed}
 
     def inputs(self) -> list[str]:
-        return [self.data.content]
+        return self.data.identity
 
     def n_partitions(self) -> int:
         return 1
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         n_cells = cell_count(self.partitions.n_rows)
-        centers = cell_centers(self._sample(n_cells), n_cells, self.seed)
-        ledger.write("centers", centers, len(centers))
+        sample = self._sample(n_cells)
+        centers = cell_centers(sample, min(n_cells, len(sample)), self.seed)
+        ledger.write("centers", centers)
         return {"n_cells": len(centers)}, ["centers"]
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
@@ -86,14 +65,21 @@ class Cells(Stage):
             mine = chosen[np.searchsorted(chosen, rows.start) : np.searchsorted(chosen, rows.stop)]
             if len(mine):
                 blocks.append(self.data.read(rows.start, rows.stop)[mine - rows.start])
-        return np.concatenate(blocks)
+        sample = np.concatenate(blocks)
+        usable = usable_rows(sample)
+        if not usable.any():
+            raise InvalidInputError(
+                f"none of {len(sample)} rows drawn from {self.data.source.name} is free of NaN and infinite entries; "
+                "too few are left to embed: fill them or choose other columns."
+            )
+        return sample[usable]
 
 
 @dataclass(frozen=True)
 class Assign(Stage):
     """Every row's cell; each partition's rows written in the order of their cells."""
 
-    data: ScaledSource
+    data: PreparedSource
     partitions: RowPartitions
     cells: Outcome
     name = "assign"
@@ -102,7 +88,7 @@ class Assign(Stage):
         return {"rows_each": self.partitions.rows_each}
 
     def inputs(self) -> list[str]:
-        return [self.data.content, self.cells.ledger.digest]
+        return [*self.data.identity, self.cells.ledger.digest]
 
     def n_partitions(self) -> int:
         return self.partitions.count
@@ -110,17 +96,19 @@ class Assign(Stage):
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
         points = self.data.read(rows.start, rows.stop)
+        usable = usable_rows(points)
+        points, numbers = points[usable], np.flatnonzero(usable) + rows.start
         centers = self.cells.ledger.read("centers").read()
         _, nearest = NeighborSearch(centers).query(points, 1)
         order = np.argsort(nearest[:, 0], kind="stable")
         counts = np.bincount(nearest[:, 0], minlength=len(centers)).astype(np.int64)
-        arrays = {"points": points[order], "rows": order.astype(np.int64) + rows.start, "counts": counts}
-        return {"n_rows": len(rows)}, ledger.write_parts(partition, arrays, CHUNK_ROWS)
+        arrays = {"points": points[order], "rows": numbers[order], "counts": counts}
+        return {"n_rows": len(points)}, ledger.write_parts(partition, arrays, EXCHANGE_ROWS)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The counts (partitions, cells) of all partitions together: where every slice begins."""
         counts = np.stack([ledger.part("counts", p).read() for p in range(self.partitions.count)])
-        ledger.write("counts", counts, len(counts))
+        ledger.write("counts", counts)
         return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
 
 
@@ -156,15 +144,16 @@ class Order(Stage):
             "first": rows[nodes.first_rows],
             "sizes": np.bincount(cells[nodes.first_rows] - first, minlength=last - first).astype(np.int64),
         }
-        figures = {"n_rows": len(rows), "n_nodes": len(nodes.first_rows)}
-        return figures, ledger.write_parts(partition, arrays, CHUNK_ROWS)
+        figures = {"n_rows": len(rows), "n_nodes": len(nodes.first_rows), "n_columns": points.shape[1]}
+        return figures, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """How many nodes each cell has, and which cells each group: enough to find any node."""
         sizes = np.concatenate([ledger.part("sizes", p).read() for p in sorted(figures)])
-        ledger.write("cell_sizes", sizes, len(sizes))
-        ledger.write("groups", _groups(self._counts(), self.rows_each), len(sizes) + 1)
+        ledger.write("cell_sizes", sizes)
+        ledger.write("groups", _groups(self._counts(), self.rows_each))
         totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
+        totals["n_columns"] = figures[0]["n_columns"]
         return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, ["cell_sizes", "groups"]
 
     def _counts(self) -> IntArray:

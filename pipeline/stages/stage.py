@@ -49,28 +49,53 @@ class Outcome:
     n_computed: int
 
 
+class Watch:
+    """Told what happens as a stage runs; this one keeps it to itself."""
+
+    def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
+        """A stage begins, with so many partitions left to compute."""
+
+    def computed(self, ledger: StageLedger, partition: int) -> None:
+        """A partition was computed and committed."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """A stage is complete, perhaps since an earlier run."""
+
+
 def serially(work: Callable[[int], None], partitions: Iterable[int]) -> None:
     """One partition after the other: the reference that any other way of running must equal."""
     for partition in partitions:
         work(partition)
 
 
-def run_stage(lease: Lease, stage: Stage, execute: Execute = serially) -> Outcome:
+def ledger_of(lease: Lease, stage: Stage) -> StageLedger:
+    """Where a stage's results are or will be."""
+    return StageLedger(lease.store, stage.name, stage_digest(stage.name, stage.settings(), stage.inputs()))
+
+
+def run_stage(lease: Lease, stage: Stage, execute: Execute = serially, watch: Watch | None = None) -> Outcome:
     """The stage's outcome, computing only what is not complete under its digest."""
-    ledger = StageLedger(lease.store, stage.name, stage_digest(stage.name, stage.settings(), stage.inputs()))
+    watch = watch or Watch()
+    ledger = ledger_of(lease, stage)
     done = ledger.finished()
-    if done is not None:
-        return Outcome(ledger, done, 0)
+    outcome = Outcome(ledger, done, 0) if done is not None else _completed(lease, stage, ledger, execute, watch)
+    watch.finished(outcome)
+    return outcome
+
+
+def _completed(lease: Lease, stage: Stage, ledger: StageLedger, execute: Execute, watch: Watch) -> Outcome:
+    n_partitions, committed = stage.n_partitions(), ledger.committed()
+    missing = [partition for partition in range(n_partitions) if partition not in committed]
+    watch.started(ledger, n_partitions, len(missing))
     stage.prepare(ledger)
-    committed = ledger.committed()
-    missing = [partition for partition in range(stage.n_partitions()) if partition not in committed]
 
     def work(partition: int) -> None:
         figures, arrays = stage.run_partition(ledger, partition)
         lease.ensure_held()
         ledger.commit(partition, figures, arrays)
+        watch.computed(ledger, partition)
 
     execute(work, missing)
     figures, arrays = stage.finish(ledger, ledger.committed())
-    ledger.finish(stage.n_partitions(), figures, arrays)
+    ledger.finish(n_partitions, figures, arrays)
     return Outcome(ledger, figures, len(missing))

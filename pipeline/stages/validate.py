@@ -1,36 +1,43 @@
 """Stage 1, validate: one scan of the source, before anything expensive.
 
-Every entry is looked at once: finite or not, its size, the digest of each grain of rows, and the mean and spread of
-each column, which standardizing needs. All are kept by grain, so that none depends on the size of the partitions.
+Every entry is looked at once: finite or not, its size, the digest of each grain of rows, and the mean, spread and range
+of each column, which preprocessing needs. Sums are kept by grain, so that none depends on the size of the partitions.
+The id column, if there is one, is copied into the run, so that results can be exported with it when the source is gone.
 """
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.partitions import RowPartitions
+from pipeline.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources import Source
 from pipeline.stages.stage import Stage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, Json
 
 LISTED_ROWS = 5
+
+Missing = Literal["error", "drop"]
 
 
 @dataclass(frozen=True)
 class Validate(Stage):
-    """Scan a source. Its results are named by the source's cheap fingerprint; what follows, by the content's digest."""
+    """Scan a source. Its results are named by the source's cheap fingerprint; what follows, by the content's digest.
+
+    With `missing` "drop", rows with NaN or infinite entries stay in the row count but take no part in anything.
+    """
 
     source: Source
     partitions: RowPartitions
+    missing: Missing = "error"
     name = "validate"
 
     def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
+        return {"rows_each": self.partitions.rows_each, "missing": self.missing}
 
     def inputs(self) -> list[str]:
         return [repr(sorted(self.source.fingerprint().items()))]
@@ -41,55 +48,107 @@ class Validate(Stage):
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
         block = self.source.read(rows.start, rows.stop)
-        grains = [block[g.start - rows.start : g.stop - rows.start] for g in self.partitions.grains(partition)]
-        bad = np.flatnonzero(~np.isfinite(block).all(axis=1)) if block.dtype.kind == "f" else np.empty(0, np.int64)
-        largest = 0.0 if len(bad) else float(np.abs(block.astype(np.float64)).max())
+        usable = usable_rows(block)
         figures = {
-            "digests": [_digest(grain) for grain in grains],
-            "largest": largest,
-            "bad_entries": int(np.count_nonzero(~np.isfinite(block))) if len(bad) else 0,
-            "bad_rows": [int(row) + rows.start for row in bad[:LISTED_ROWS]],
+            "digests": [_digest(block[grain]) for grain in _grains(len(block))],
+            "largest": float(np.abs(block[usable].astype(np.float64)).max(initial=0.0)),
+            "bad_entries": 0 if usable.all() else int(np.count_nonzero(~np.isfinite(block))),
+            "n_bad_rows": int(np.count_nonzero(~usable)),
+            "bad_rows": (np.flatnonzero(~usable)[:LISTED_ROWS] + rows.start).tolist(),
         }
-        if len(bad) or largest > checks.LARGEST_SIZE:
-            return figures, []  # the stage will be refused, and such moments would overflow
-        moments = np.stack([column_moments(grain) for grain in grains])
-        return figures, ledger.write_parts(partition, {"moments": moments}, len(moments))
+        arrays = self._ids(ledger, partition) if self.source.has_ids else []
+        if self._refuses(figures):
+            return figures, arrays  # the stage will fail, and moments would overflow
+        return figures, arrays + ledger.write_parts(partition, _summaries(block, usable))
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        self._refuse_bad_entries(list(figures.values()))
-        largest = max(entry["largest"] for entry in figures.values())
+        entries = list(figures.values())
+        n_bad = sum(entry["n_bad_rows"] for entry in entries)
+        self._refuse_bad_entries(entries, n_bad)
+        largest = max(entry["largest"] for entry in entries)
         checks.require_squarable(self.source.name, np.array([largest]))
-        moments = self._merged_moments(ledger)
-        ledger.write("moments", moments, 2)
+        ranges = self._merged_ranges(ledger)
+        n_rows, n_columns = self.source.shape
+        if (ranges[0] == ranges[1]).all():
+            raise InvalidInputError(
+                f"all {n_rows - n_bad} rows of {self.source.name} are identical; there is nothing to embed."
+            )
+        ledger.write("moments", self._merged_moments(ledger))
+        ledger.write("ranges", ranges)
         digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
         content = hashlib.sha256(repr((self.source.shape, self.source.dtype.str, digests)).encode()).hexdigest()
-        n_rows, n_columns = self.source.shape
         report = {"content": content, "largest": largest, "n_rows": n_rows, "n_columns": n_columns}
-        return {**report, "dtype": self.source.dtype.str}, ["moments"]
+        return {**report, "n_dropped_rows": n_bad, "dtype": self.source.dtype.str}, ["moments", "ranges"]
 
-    def _refuse_bad_entries(self, figures: list[Json]) -> None:
-        n_bad = sum(entry["bad_entries"] for entry in figures)
-        if n_bad:
+    def _refuses(self, figures: Json) -> bool:
+        bad = self.missing == "error" and figures["bad_entries"] > 0
+        return bool(bad or figures["largest"] > checks.LARGEST_SIZE)
+
+    def _ids(self, ledger: StageLedger, partition: int) -> list[str]:
+        rows = self.partitions.rows(partition)
+        return ledger.write_parts(partition, {"ids": as_numbers(self.source.ids(rows.start, rows.stop))})
+
+    def _refuse_bad_entries(self, figures: list[Json], n_bad_rows: int) -> None:
+        if n_bad_rows == self.source.shape[0]:
+            raise InvalidInputError(
+                f"every row of {self.source.name} has NaN or infinite entries; choose other columns or fill them."
+            )
+        if n_bad_rows and self.missing == "error":
+            n_bad = sum(entry["bad_entries"] for entry in figures)
             rows = [row for entry in figures for row in entry["bad_rows"]][:LISTED_ROWS]
             raise InvalidInputError(
-                f"{self.source.name} has {n_bad} NaN or infinite entries, first in rows {', '.join(map(str, rows))} "
-                f"(partition {rows[0] // self.partitions.rows_each}); drop or fill those rows."
+                f"{self.source.name} has {n_bad} NaN or infinite entries in {n_bad_rows} rows, first in rows "
+                f"{', '.join(map(str, rows))} (partition {rows[0] // self.partitions.rows_each}); fill them, or choose "
+                "missing='drop' (those rows get NaN coordinates, the row count is kept)."
             )
 
     def _merged_moments(self, ledger: StageLedger) -> FloatArray:
-        """Mean and sum of squared deviations (2, D) over all rows, merged grain by grain in row order."""
-        total = np.zeros((2, self.source.shape[1]))
-        n_seen = 0
+        """Mean and sum of squared deviations (2, D) over all usable rows, merged grain by grain in row order."""
+        total, n_seen = np.zeros((2, self.source.shape[1])), 0
         for partition in range(self.partitions.count):
-            parts: Any = ledger.part("moments", partition).read()
-            for part, grain in zip(parts, self.partitions.grains(partition), strict=True):
-                total = merged_moments(total, n_seen, part, len(grain))
-                n_seen += len(grain)
+            counts = ledger.part("usable", partition).read()
+            for part, count in zip(ledger.part("moments", partition).read(), counts.tolist(), strict=True):
+                if count:
+                    total = merged_moments(total, n_seen, part, count)
+                    n_seen += count
         return total
+
+    def _merged_ranges(self, ledger: StageLedger) -> FloatArray:
+        ranges = np.stack([ledger.part("ranges", partition).read() for partition in range(self.partitions.count)])
+        return np.stack([ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)])
+
+
+def usable_rows(block: AnyArray) -> BoolArray:
+    """Which rows have finite entries only."""
+    if block.dtype.kind != "f":
+        return np.ones(len(block), dtype=np.bool_)
+    return np.asarray(np.isfinite(block).all(axis=1))
+
+
+def _summaries(block: AnyArray, usable: BoolArray) -> dict[str, AnyArray]:
+    """For each grain its usable rows and moments; for the whole block the range of each column."""
+    grains = [block[grain][usable[grain]] for grain in _grains(len(block))]
+    return {
+        "usable": np.array([len(grain) for grain in grains]),
+        "moments": np.stack([column_moments(grain) for grain in grains]),
+        "ranges": column_ranges(block[usable]),
+    }
+
+
+def _grains(n_rows: int) -> list[slice]:
+    return [slice(start, start + GRAIN_ROWS) for start in range(0, n_rows, GRAIN_ROWS)]
+
+
+def column_ranges(rows: AnyArray) -> FloatArray:
+    """Least and greatest value (2, D) of each column."""
+    values = rows.astype(np.float64)
+    return np.stack([values.min(axis=0, initial=np.inf), values.max(axis=0, initial=-np.inf)])
 
 
 def column_moments(rows: AnyArray) -> FloatArray:
-    """Mean and sum of squared deviations (2, D) of each column."""
+    """Mean and sum of squared deviations (2, D) of each column; zeros for no rows."""
+    if not len(rows):
+        return np.zeros((2, rows.shape[1]))
     values = rows.astype(np.float64)
     mean = values.mean(axis=0)
     return np.stack([mean, ((values - mean) ** 2).sum(axis=0)])
@@ -101,6 +160,22 @@ def merged_moments(first: FloatArray, n_first: int, second: FloatArray, n_second
     shift = second[0] - first[0]
     mean = first[0] + shift * (n_second / n)
     return np.stack([mean, first[1] + second[1] + shift**2 * (n_first * n_second / n)])
+
+
+def as_numbers(ids: AnyArray) -> AnyArray:
+    """Ids as they are stored: whole numbers as they are, text as UTF-8 bytes (n, longest), padded with zeros."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64)
+    encoded = np.char.encode(ids.astype(str), "utf-8")
+    width = max(1, encoded.dtype.itemsize)
+    return np.frombuffer(encoded.astype(f"S{width}").tobytes(), dtype=np.uint8).reshape(len(ids), width)
+
+
+def as_ids(stored: AnyArray) -> AnyArray:
+    """The ids that `as_numbers` stored."""
+    if stored.ndim == 1:
+        return stored
+    return np.char.decode(np.ascontiguousarray(stored).view(f"S{stored.shape[1]}").ravel(), "utf-8")
 
 
 def _digest(rows: AnyArray) -> str:

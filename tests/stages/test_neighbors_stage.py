@@ -10,7 +10,8 @@ from pipeline.numerics.quality import neighbor_recall
 from pipeline.partitions import RowPartitions
 from pipeline.sources import open_source
 from pipeline.stages.neighbors import Neighbors, Probes
-from pipeline.stages.partition import Assign, Cells, Order, ScaledSource
+from pipeline.stages.partition import Assign, Cells, Order
+from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease
@@ -26,7 +27,7 @@ DATA = {
 def neighbors_of(folder, data, k, rows_each=2500):
     with lease.acquire(DurableLocalStore(folder)) as held:
         cut, source = RowPartitions(len(data), 1), open_source(data)
-        scaled = ScaledSource(source, run_stage(held, Validate(source, cut)))
+        scaled = PreparedSource(source, run_stage(held, Validate(source, cut)))
         cells = run_stage(held, Cells(scaled, cut, seed=0))
         assigned = run_stage(held, Assign(scaled, cut, cells))
         ordered = run_stage(held, Order(assigned, cut.count, rows_each))
@@ -43,7 +44,7 @@ def in_source_rows(scaled, ordered, found):
     n_groups = len(ordered.figures["nodes_each"])
     first = gathered(ordered, "first", n_groups)
     order = np.argsort(first)
-    distances = np.ldexp(gathered(found, "distances", n_groups), scaled.exponent)[order]
+    distances = np.ldexp(gathered(found, "distances", n_groups), scaled.preprocessing.exponent)[order]
     return distances, first[gathered(found, "neighbors", n_groups)][order]
 
 
@@ -75,10 +76,10 @@ def test_results_do_not_depend_on_the_groups(tmp_path, rows_each):
 def test_one_cell_is_searched_exactly(tmp_path):
     data = DATA["roll"]()[:900]
     scaled, ordered, found = neighbors_of(tmp_path, data, 5)
-    exact_distances, exact = neighbors_within(np.ldexp(data, -scaled.exponent), 5)
+    exact_distances, exact = neighbors_within(np.ldexp(data, -scaled.preprocessing.exponent), 5)
     distances, neighbors = in_source_rows(scaled, ordered, found)
     np.testing.assert_array_equal(neighbors, exact)
-    np.testing.assert_array_equal(distances, np.ldexp(exact_distances, scaled.exponent))
+    np.testing.assert_array_equal(distances, np.ldexp(exact_distances, scaled.preprocessing.exponent))
 
 
 def test_a_node_alone_in_its_cells_looks_further(tmp_path):

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from faults import Crash, FaultyStore
 from scipy.spatial.distance import cdist
 
 from pipeline.datasets import swiss_roll
 from pipeline.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources import open_source
-from pipeline.stages.partition import Assign, Cells, Order, ScaledSource
+from pipeline.stages.partition import Assign, Cells, Order
+from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease
@@ -21,7 +21,7 @@ def partitioned(store, data, grains_each=1, rows_each=3000):
     held = lease.acquire(store)
     cut = RowPartitions(len(data), grains_each)
     source = open_source(data)
-    scaled = ScaledSource(source, run_stage(held, Validate(source, cut)))
+    scaled = PreparedSource(source, run_stage(held, Validate(source, cut)))
     cells = run_stage(held, Cells(scaled, cut, seed=0))
     assigned = run_stage(held, Assign(scaled, cut, cells))
     ordered = run_stage(held, Order(assigned, cut.count, rows_each))
@@ -98,22 +98,3 @@ def test_points_are_kept_exactly_in_the_narrowest_type_that_holds_them(tmp_path,
     assert points.dtype == stored
     scale = 2.0 ** np.frexp(np.abs(table.astype(float)).max())[1]
     np.testing.assert_array_equal(points * scale, table[gathered(ordered, "first")])
-
-
-def test_a_crash_at_any_write_changes_nothing_in_the_end(tmp_path, data):
-    def contents(root):
-        files = (path for path in sorted(root.rglob("*")) if path.is_file() and "lease" not in path.parts)
-        return {str(path.relative_to(root)): path.read_bytes() for path in files}
-
-    small = data[: GRAIN_ROWS + 500]
-    whole = FaultyStore(tmp_path / "whole")
-    partitioned(whole, small)
-    expected = contents(whole.root)
-    for crash_at in range(1, len(whole.operations), 3):
-        root = tmp_path / str(crash_at)
-        with pytest.raises(Crash):
-            partitioned(FaultyStore(root, crash_at=crash_at, halfway=True), small)
-        for path in (root / "lease").glob("*.json"):
-            path.unlink()
-        partitioned(DurableLocalStore(root), small)
-        assert contents(root) == expected, crash_at

@@ -1,0 +1,63 @@
+"""The settings of a fit as options of a command: one option for each field, made from the field itself."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from pipeline.config import FitSettings, fit_settings
+
+CONFIG = Annotated[
+    Path | None, typer.Option("--config", help="TOML file with any of these settings; options given here win.")
+]
+
+
+def takes_fit_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command whose first parameter is `settings` an option for every field of FitSettings, and --config."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+    def with_settings(config: Path | None = None, **values: Any) -> None:
+        given = {name: values.pop(name) for name in FitSettings.model_fields}
+        settings = fit_settings({name: value for name, value in given.items() if value is not None}, config)
+        command(settings, **values)
+
+    fields = [_parameter(name, field) for name, field in FitSettings.model_fields.items()]
+    config = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CONFIG)
+    signature = inspect.Signature([*fields, config, *(own_option.replace(kind=config.kind) for own_option in own)])
+    with_settings.__signature__ = signature  # type: ignore[attr-defined]
+    with_settings.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
+    with_settings.__name__, with_settings.__doc__ = command.__name__, command.__doc__
+    return with_settings
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    """Not given is None, so that the file's value or the default stands; values are checked by the model."""
+    if name == "source":
+        kind: Any = typer.Argument(help=field.description, metavar="SOURCE", show_default=False)
+    elif field.annotation is bool:
+        kind = typer.Option(help=field.description, show_default=False)
+    else:
+        kind = typer.Option(help=f"{field.description}{_default(field)}", metavar=_metavar(field), show_default=False)
+    annotation: Any = Annotated[bool | None, kind] if field.annotation is bool else Annotated[str | None, kind]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _default(field: FieldInfo) -> str:
+    return "" if field.is_required() or field.default is None else f" [{field.default}]"
+
+
+def _metavar(field: FieldInfo) -> str:
+    """What may stand there: the choices, or the kind of value."""
+    choices = [_named(part) for part in (get_args(field.annotation) or (field.annotation,)) if part is not type(None)]
+    if get_origin(field.annotation) is Literal:
+        choices = list(map(str, get_args(field.annotation)))
+    return "|".join(choices)
+
+
+def _named(part: Any) -> str:
+    if get_origin(part) is Literal:
+        return "|".join(map(str, get_args(part)))
+    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(part, "TEXT,TEXT,...")

@@ -1,0 +1,115 @@
+"""The settings of a fit: one frozen model, filled from keywords, a TOML file or the command line alike."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from pipeline.errors import InvalidInputError
+
+
+class FitSettings(BaseModel):
+    """Everything that a fit can be told. Each field is a key of the TOML file and an option of `trigpoint fit`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str = Field(description="The data: .npy, .npz, Zarr, Parquet, CSV.")
+    store: str = Field(description="Folder of the run; the same command again goes on where it stopped.")
+    key: str | None = Field(None, description="Array to take from a .npz file or a Zarr group.")
+    columns: tuple[str, ...] | None = Field(None, description="Columns to use, by name or number, separated by commas.")
+    id_column: str | None = Field(None, description="Column, or array beside the data, that names the rows.")
+    missing: Literal["error", "drop"] = Field(
+        "error", description="Rows with NaN or infinite entries: refuse, or keep them out (their results are NaN)."
+    )
+    standardize: bool = Field(False, description="Take out each column's mean and divide by its spread.")
+    pca: int | None = Field(None, ge=1, description="Work on this many principal axes of the columns.")
+    n_neighbors: int = Field(10, ge=1, description="Neighbors of each point in the graph, counting distinct points.")
+    recall: float = Field(
+        0.995, gt=0.5, le=1, description="Share of true neighbors that the search aims at; 1 searches exactly."
+    )
+    component_policy: Literal["error", "bridge", "largest"] = Field(
+        "error", description="A graph in pieces: refuse, join by the shortest links, or embed the largest only."
+    )
+    n_landmarks: int | Literal["auto"] = Field("auto", description="How many landmarks, or auto.")
+    landmark_selection: Literal["maxmin", "random"] = Field(
+        "maxmin", description="Farthest points first (on a sample), or random."
+    )
+    n_components: int = Field(2, ge=1, description="Coordinates of the embedding.")
+    diagonal_weight: float | Literal["balanced"] = Field(
+        1.0, description="Weight of a point's length in restricted reconstruction; balanced = number of landmarks."
+    )
+    seed: int = Field(0, ge=0, lt=2**32, description="Seed of every random choice.")
+    partition_mib: int = Field(
+        32, ge=1, le=4096, description="MiB of data in a piece of work; no result depends on it."
+    )
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _separated(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(name.strip() for name in value.split(",") if name.strip())
+        return tuple(map(str, value)) if isinstance(value, list | tuple) else value
+
+    def of_results(self) -> dict[str, Any]:
+        """Settings that results depend on, for the manifest."""
+        return self.model_dump(mode="json", exclude={"source", "store"})
+
+    def check_against(self, n_rows: int, n_columns: int) -> None:
+        """Refuse, before anything runs, what cannot work with a source of this shape."""
+        rows = f"the source has {n_rows} rows"
+        _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
+        _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
+        if self.n_landmarks != "auto":
+            why = f"more than n_components, and {rows}"
+            _require_range("n_landmarks", self.n_landmarks, self.n_components + 1, n_rows, why)
+        if self.pca is not None:
+            _require_range("pca", self.pca, 1, n_columns, f"{n_columns} columns are chosen")
+        if not isinstance(self.diagonal_weight, str):
+            _require_range("diagonal_weight", self.diagonal_weight, 1e-30, 1e30, "or 'balanced'")
+
+
+def fit_settings(given: Mapping[str, Any], file: Path | None = None) -> FitSettings:
+    """Settings from keywords, over those of a TOML file if there is one."""
+    values = {**(read_toml(file) if file else {}), **given}
+    for name in values:
+        _require_known(name)
+    try:
+        return FitSettings.model_validate(values)
+    except ValidationError as error:
+        raise InvalidInputError(_described(error)) from error
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"config={str(file)!r} cannot be read: {error.strerror}; check the path.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"config={str(file)!r} is not TOML: {error}.") from error
+
+
+def _require_known(name: str) -> None:
+    if name not in FitSettings.model_fields:
+        near = difflib.get_close_matches(name.replace("-", "_"), FitSettings.model_fields, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(FitSettings.model_fields)}."
+        raise InvalidInputError(f"setting {name!r} is not known; {hint}")
+
+
+def _require_range(name: str, value: float, low: float, high: float, why: str) -> None:
+    if not low <= value <= high:
+        raise InvalidInputError(f"{name}={value} is out of range; use one from {low} to {high} ({why}).")
+
+
+def _described(error: ValidationError) -> str:
+    """Each wrong setting with its value and what is expected of it; of a choice of types, what either expects."""
+    expected: dict[str, list[str]] = {}
+    values: dict[str, object] = {}
+    for entry in error.errors():
+        name = str(entry["loc"][0])
+        values[name] = None if entry["type"] == "missing" else entry["input"]
+        expected.setdefault(name, []).append("it must be given" if entry["type"] == "missing" else entry["msg"])
+    listed = (f"{name}={values[name]!r}: {', or '.join(messages)}" for name, messages in expected.items())
+    return "; ".join(listed) + "."

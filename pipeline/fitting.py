@@ -1,0 +1,151 @@
+"""A whole fit: the stages in their order, each given the outcomes that it reads.
+
+How a stage is run (here, on a cluster, under an orchestrator) is the caller's choice; `chain` says what comes next.
+"""
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from pipeline.config import FitSettings
+from pipeline.errors import InvalidInputError
+from pipeline.numerics.landmarks import automatic_count
+from pipeline.partitions import RowPartitions
+from pipeline.sources import Source, open_source
+from pipeline.stages.components import Components
+from pipeline.stages.embed import Embed
+from pipeline.stages.evaluate import Evaluate
+from pipeline.stages.graph import Edges, Graph
+from pipeline.stages.landmarks import Landmarks
+from pipeline.stages.model import Model
+from pipeline.stages.neighbors import Neighbors, Probes
+from pipeline.stages.partition import Assign, Cells, Order
+from pipeline.stages.preprocess import Axes, PreparedSource
+from pipeline.stages.publish import Publish
+from pipeline.stages.rows import Rows
+from pipeline.stages.stage import Outcome, Stage, Watch, ledger_of, run_stage
+from pipeline.stages.validate import Validate
+from pipeline.store import lease, run
+from pipeline.store.lease import Lease
+from pipeline.types import Json
+
+Runner = Callable[[Stage], Outcome]
+# Libraries that results may depend on to the bit.
+RECORDED = ("trigpoint", "numpy", "scipy", "numba", "faiss-cpu", "zarr")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit came to: the outcomes of its stages by name."""
+
+    outcomes: dict[str, Outcome]
+
+    @property
+    def n_computed(self) -> int:
+        """Partitions that this call had to compute."""
+        return sum(outcome.n_computed for outcome in self.outcomes.values())
+
+
+def fit(settings: FitSettings, watch: Watch | None = None, take_over: bool = False) -> Fitted:
+    """Run every stage that is not complete, one partition after the other, and publish the result."""
+    source = open_source(settings.source, settings.key, settings.columns, settings.id_column)
+    settings.check_against(*source.shape)
+    store = run.create_run(settings.store)
+    with lease.acquire(store, take_over) as held:
+        store.sweep_partials()
+        journal = Journal(held)
+
+        def run_one(stage: Stage) -> Outcome:
+            journal.note(stage)
+            return run_stage(held, stage, watch=watch)
+
+        outcomes = chain(settings, source, run_one)
+        run.publish(store, _manifest(settings, source), [outcome.ledger for outcome in outcomes.values()])
+    return Fitted(outcomes)
+
+
+class Journal:
+    """Writes down each stage before it runs, so that its results are known even if the run never ends."""
+
+    def __init__(self, held: Lease) -> None:
+        self._held = held
+        self._before = run.read_journal(held.store)
+        self._entries: list[Json] = []
+
+    def note(self, stage: Stage) -> None:
+        digest = ledger_of(self._held, stage).digest
+        self._entries.append({"stage": stage.name, "digest": digest, "n_partitions": stage.n_partitions()})
+        if self._before[: len(self._entries)] != self._entries:
+            self._before = []
+            run.write_journal(self._held.store, self._entries)
+
+
+def chain(settings: FitSettings, source: Source, run_one: Runner) -> dict[str, Outcome]:
+    """Every stage of a fit after the other; the outcomes by the stages' names."""
+    outcomes: dict[str, Outcome] = {}
+
+    def done(stage: Stage) -> Outcome:
+        outcomes[stage.name] = run_one(stage)
+        return outcomes[stage.name]
+
+    k, d, seed = settings.n_neighbors, settings.n_components, settings.seed
+    row_bytes = source.shape[1] * source.dtype.itemsize
+    cut = RowPartitions.of_bytes(source.shape[0], row_bytes, settings.partition_mib << 20)
+    data = _prepared(settings, source, done(Validate(source, cut, settings.missing)), done)
+    cells = done(Cells(data, cut, seed))
+    ordered = done(Order(done(Assign(data, cut, cells)), cut.count, cut.rows_each))
+    probes = done(Probes(cells, ordered, k, seed, settings.recall))
+    neighbors = done(Neighbors(cells, ordered, probes, k))
+    graph = done(Graph(ordered, neighbors, done(Edges(ordered, neighbors))))
+    components = done(Components(cells, ordered, graph, settings.component_policy))
+    m = _landmark_count(settings, int(components.figures["n_kept"]))
+    landmarks = done(Landmarks(cells, ordered, graph, components, m, settings.landmark_selection, seed))
+    rows = done(Rows(ordered, graph, components, landmarks))
+    model = done(Model(rows, d))
+    exponent = data.preprocessing.result_exponent
+    weight = settings.diagonal_weight
+    embedded = done(Embed(ordered, neighbors, graph, components, rows, model, cut, exponent, weight, seed))
+    done(Evaluate(cells, ordered, neighbors, model, embedded, k, seed))
+    done(Publish(embedded, cut, d))
+    return outcomes
+
+
+def _prepared(settings: FitSettings, source: Source, validated: Outcome, done: Runner) -> PreparedSource:
+    if settings.pca is None:
+        return PreparedSource(source, validated, settings.standardize)
+    axes = done(Axes(source, validated, settings.standardize, settings.pca))
+    return PreparedSource(source, validated, settings.standardize, axes)
+
+
+def _landmark_count(settings: FitSettings, n_kept: int) -> int:
+    """How many landmarks, now that it is known how many distinct points are embedded."""
+    d = settings.n_components
+    if d > n_kept - 1:
+        raise InvalidInputError(f"n_components={d} is out of range; {n_kept} distinct points are embedded.")
+    if settings.n_landmarks == "auto":
+        return automatic_count(n_kept, d)
+    if settings.n_landmarks > n_kept:
+        raise InvalidInputError(
+            f"n_landmarks={settings.n_landmarks} is out of range; use one from {d + 1} to {n_kept} ({n_kept} distinct "
+            "points are embedded)."
+        )
+    return settings.n_landmarks
+
+
+def _manifest(settings: FitSettings, source: Source) -> Json:
+    return {
+        "settings": settings.of_results(),
+        "source": {"name": Path(source.name).name, "n_rows": source.shape[0], "n_columns": source.shape[1]},
+        "versions": {name: version(name) for name in RECORDED},
+        "machine": f"{platform.machine()} {_cpu()}".strip(),
+    }
+
+
+def _cpu() -> str:
+    """The processor's name: compiled code chooses its instructions by it, and so the last bits of results."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else ""

@@ -1,0 +1,76 @@
+"""What is done to the data before distances are taken, in a form that new points can be put through later.
+
+The bytes of a row depend on that row alone: the rotation onto principal axes is summed in a fixed order, where a matrix
+product's order would depend on the rows beside it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
+
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessing:
+    """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; any of the last three steps may be left out.
+
+    Scaling by a power of two is exact and keeps every square within range.
+    """
+
+    exponent: int
+    dtype: np.dtype[Any]
+    center: FloatArray | None = None
+    spread: FloatArray | None = None
+    axes: FloatArray | None = None
+
+    @property
+    def result_exponent(self) -> int:
+        """The power of two that takes results back to the user's units; standardized data has none."""
+        return self.exponent if self.spread is None else 0
+
+    def apply(self, rows: AnyArray) -> AnyArray:
+        values: AnyArray = np.ldexp(rows.astype(self.dtype), -self.exponent)
+        if self.center is None:
+            return values
+        values = values - self.center
+        if self.spread is not None:
+            values /= self.spread
+        if self.axes is not None:
+            values = fixed_order_product(values, self.axes)
+        return values.astype(self.dtype)
+
+
+def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
+    """rows (p, D) times matrix (D, q), each entry summed over D in order."""
+    out = np.empty((len(rows), matrix.shape[1]))
+    _multiply(np.ascontiguousarray(rows), np.ascontiguousarray(matrix), out)
+    return out
+
+
+@compiled
+def _multiply(rows: AnyArray, matrix: AnyArray, out: AnyArray) -> None:
+    for i in range(len(rows)):
+        out[i] = 0.0
+        for j in range(len(matrix)):
+            for k in range(matrix.shape[1]):
+                out[i, k] += rows[i, j] * matrix[j, k]
+
+
+def scatter_matrix(centered: FloatArray) -> FloatArray:
+    """Sum (D, D) over rows of the outer products, on one thread: its bytes depend on how many share it."""
+    with threadpool_limits(1, "blas"):
+        return np.asarray(centered.T @ centered)
+
+
+def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
+    """The first axes (D, n_axes) of a scatter matrix, each with its largest entry positive, and their share of it."""
+    with threadpool_limits(1, "blas"):
+        values, vectors = eigh(scatter)
+    axes = vectors[:, ::-1][:, :n_axes]
+    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(n_axes)])
+    return axes * signs, float(values[::-1][:n_axes].sum() / values.sum())

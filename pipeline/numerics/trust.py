@@ -1,0 +1,70 @@
+"""How far to trust a point's coordinates [T sec. 5, 6].
+
+residual    beta - y'y at the projection y: the squared part of the point outside the landmarks' space for Euclidean
+            dissimilarities; for geodesics it can be negative
+multiplier  mu of the restricted reconstruction
+gap         distance between the projection and the restricted reconstruction
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.extension.moments import landmark_moments
+from pipeline.numerics.extension.projection import project_moments
+from pipeline.numerics.extension.restricted import reconstruct_moments
+from pipeline.numerics.mds import LandmarkModel
+from pipeline.types import AnyArray, BoolArray, FloatArray
+
+# Points whose dissimilarities are squared at once, in double precision.
+POINTS_PER_STEP = 2048
+
+
+class Placed(NamedTuple):
+    """Both answers for p points, and how far to trust them."""
+
+    projection: FloatArray
+    restricted: FloatArray
+    residual: FloatArray
+    multiplier: FloatArray
+    gap: FloatArray
+    ambiguous: BoolArray
+
+
+def placed(model: LandmarkModel, to_landmarks: AnyArray, weight: float) -> Placed:
+    """Place points by their (p, m) dissimilarities to the landmarks; a row's bytes depend on that row alone."""
+    steps = range(0, len(to_landmarks), POINTS_PER_STEP)
+    return stacked([_placed(model, to_landmarks[first : first + POINTS_PER_STEP], weight) for first in steps], model)
+
+
+def stacked(parts: list[Placed], model: LandmarkModel) -> Placed:
+    """Results of consecutive points as one."""
+    return Placed(*(np.concatenate(columns) for columns in zip(nowhere(0, model), *parts, strict=True)))
+
+
+def nowhere(n_points: int, model: LandmarkModel) -> Placed:
+    """What is known of points that are not embedded: nothing."""
+    coordinates, column = np.full((n_points, model.n_components), np.nan), np.full(n_points, np.nan)
+    return Placed(coordinates, coordinates, column, column, column, np.zeros(n_points, dtype=np.bool_))
+
+
+def _placed(model: LandmarkModel, to_landmarks: AnyArray, weight: float) -> Placed:
+    moments = landmark_moments(model, to_landmarks.astype(np.float64) ** 2)
+    projection = project_moments(model, moments)
+    answer = reconstruct_moments(model, moments, weight)
+    return Placed(
+        projection,
+        answer.coordinates,
+        moments.beta - _squared_lengths(projection),
+        answer.multipliers,
+        np.sqrt(_squared_lengths(projection - answer.coordinates)),
+        answer.ambiguous,
+    )
+
+
+def _squared_lengths(rows: FloatArray) -> FloatArray:
+    """Summed coordinate by coordinate: the order of a sum along rows depends on their number."""
+    total = np.zeros(len(rows))
+    for column in rows.T:
+        total += column * column
+    return total

@@ -1,0 +1,130 @@
+"""A finished or unfinished run, to look at: `open_run(url)`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InvalidInputError, StoreError
+from pipeline.numerics.mds import LandmarkModel
+from pipeline.stages.model import load_model
+from pipeline.stages.publish import PUBLISHED
+from pipeline.stages.validate import as_ids
+from pipeline.store import run
+from pipeline.store.arrays import RowArray
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, Json
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """How far one stage is: how many of its partitions are complete, and its figures once it is."""
+
+    stage: str
+    digest: str
+    complete: bool
+    n_partitions: int
+    n_committed: int
+    figures: Json
+
+
+class Run:
+    """A run's published results and the state of the command under way, read only."""
+
+    def __init__(self, url: str | Path) -> None:
+        self.url = str(url)
+        self._store = run.open_store(url)
+
+    @property
+    def published(self) -> bool:
+        """Whether there are results to read."""
+        return run.read_manifest(self._store) is not None
+
+    @property
+    def manifest(self) -> Json:
+        """What was published and how it was made."""
+        manifest = run.read_manifest(self._store)
+        if manifest is None:
+            raise StoreError(f"{self.url} has nothing published yet; run the fit to its end (`trigpoint status` it).")
+        return manifest
+
+    def embedding(self, name: str = "projection", start: int = 0, stop: int | None = None) -> AnyArray:
+        """Rows of a published array in the source's order; NaN where a row takes no part in the embedding."""
+        return self.array(name).read(start, stop)
+
+    def array(self, name: str) -> RowArray:
+        """A published array, to be read in portions."""
+        if name not in PUBLISHED:
+            raise InvalidInputError(f"array={name!r} is not published; use one of {', '.join(PUBLISHED)}.")
+        return self._ledger("publish").read(name)
+
+    def ids(self, start: int = 0, stop: int | None = None) -> AnyArray | None:
+        """The names of rows, if the fit was told an id column."""
+        if self.manifest["settings"]["id_column"] is None:
+            return None
+        validated = self._ledger("validate")
+        end = self.n_rows if stop is None else stop
+        pieces: list[AnyArray] = []
+        first = 0
+        for partition in sorted(validated.committed()):
+            part = validated.part("ids", partition)
+            low, high = max(start - first, 0), min(end - first, part.shape[0])
+            if low < high:
+                pieces.append(as_ids(part.read(low, high)))
+            first += part.shape[0]
+        return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.manifest["source"]["n_rows"])
+
+    @property
+    def model(self) -> LandmarkModel:
+        """The landmarks' model, in the run's own units (see `unit`)."""
+        return load_model(self._ledger("model"))
+
+    @property
+    def landmark_rows(self) -> AnyArray:
+        """Source rows of the landmarks, in the model's order."""
+        return self._ledger("landmarks").read("rows").read()
+
+    @property
+    def quality(self) -> Json:
+        """Quality figures of the published embedding."""
+        return self._figures("evaluate")
+
+    @property
+    def trust(self) -> Json:
+        """Quantiles of the trust columns over the training rows."""
+        return dict(self._figures("embed")["quantiles"])
+
+    @property
+    def status(self) -> list[StageStatus]:
+        """How far each stage of the latest command is, in order."""
+        return [self._stage_status(entry) for entry in run.read_journal(self._store)]
+
+    def damaged(self) -> list[str]:
+        """Everything that is not as it was written; empty for a sound run."""
+        return run.damaged(self._store)
+
+    def _stage_status(self, entry: Json) -> StageStatus:
+        ledger = StageLedger(self._store, entry["stage"], entry["digest"])
+        figures = ledger.finished()
+        n_committed = ledger.n_committed()
+        complete = figures is not None
+        return StageStatus(ledger.stage, ledger.digest, complete, entry["n_partitions"], n_committed, figures or {})
+
+    def _figures(self, stage: str) -> Json:
+        figures: Any = self._ledger(stage).finished()
+        if figures is None:
+            raise StoreError(f"stage {stage} of {self.url} is published but not complete: verify the store.")
+        return dict(figures)
+
+    def _ledger(self, stage: str) -> StageLedger:
+        return run.published_ledger(self._store, self.manifest, stage)
+
+
+def open_run(url: str | Path) -> Run:
+    """The run in the folder `url`."""
+    return Run(url)

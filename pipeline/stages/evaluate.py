@@ -1,0 +1,71 @@
+"""Stage 9, evaluate: how good the embedding is, on the sample of nodes that `embed` kept."""
+
+from dataclasses import dataclass
+
+from pipeline.numerics.quality import Estimate, continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.stages.model import load_model
+from pipeline.stages.neighbors import OrderedNodes
+from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.ledger import StageLedger
+from pipeline.types import Json
+
+# What the sampled points may take in double precision: 128 MB.
+SAMPLE_BYTES = 1 << 27
+
+
+@dataclass(frozen=True)
+class Evaluate(Stage):
+    """Figures of quality; trustworthiness and continuity are those of the sample as a data set of its own."""
+
+    cells: Outcome
+    ordered: Outcome
+    neighbors: Outcome
+    model: Outcome
+    embedded: Outcome
+    n_neighbors: int
+    seed: int
+    name = "evaluate"
+
+    def settings(self) -> Json:
+        return {"n_neighbors": self.n_neighbors, "seed": self.seed}
+
+    def inputs(self) -> list[str]:
+        return [self.ordered.ledger.digest, self.embedded.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return 1
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        model = load_model(self.model.ledger)
+        read = self.embedded.ledger.read
+        lengths, projection = read("to_landmarks").read(), read("projection").read()
+        figures = {
+            "sample_size": len(lengths),
+            "residual_variance": residual_variance(lengths, projection, model.coordinates).tolist(),
+            "normalized_stress": normalized_stress(lengths, projection, model.coordinates),
+            "recall": self.neighbors.figures["recall"],
+            "negative_mass": model.negative_mass,
+            "explained_mass": model.explained_mass,
+        }
+        return {**figures, **self._neighborhoods()}, []
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        return figures[0], []
+
+    def _neighborhoods(self) -> Json:
+        """Trustworthiness and continuity; None where the sample is too small to have neighborhoods."""
+        n_points = SAMPLE_BYTES // (8 * int(self.ordered.figures["n_columns"]))
+        numbers = self.embedded.ledger.read("nodes").read()[:n_points]
+        k = min(self.n_neighbors, (len(numbers) - 1) // 2)
+        if k < 1:
+            return {"trustworthiness": None, "continuity": None}
+        points, _ = OrderedNodes(self.cells, self.ordered).nodes(numbers)
+        coordinates = self.embedded.ledger.read("projection").read()[: len(numbers)]
+        return {
+            "trustworthiness": _described(trustworthiness(points, coordinates, k, seed=self.seed)),
+            "continuity": _described(continuity(points, coordinates, k, seed=self.seed)),
+        }
+
+
+def _described(estimate: Estimate) -> Json:
+    return estimate._asdict()

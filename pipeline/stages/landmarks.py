@@ -1,0 +1,65 @@
+"""Stage 5, landmarks: which nodes the others are measured from.
+
+They are drawn by source row, not by place in the run's order, so for the same seed they are those of `LandmarkIsomap`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pipeline.numerics.landmarks import farthest_points, maxmin_candidates, random_landmarks
+from pipeline.stages.connected import kept_nodes
+from pipeline.stages.neighbors import OrderedNodes
+from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.ledger import StageLedger
+from pipeline.types import IntArray, Json
+
+Selection = Literal["maxmin", "random"]
+
+
+@dataclass(frozen=True)
+class Landmarks(Stage):
+    """Node numbers and source rows of the landmarks, in the order of their choice."""
+
+    cells: Outcome
+    ordered: Outcome
+    graph: Outcome
+    components: Outcome
+    n_landmarks: int
+    selection: Selection
+    seed: int
+    name = "landmarks"
+
+    def settings(self) -> Json:
+        return {"n_landmarks": self.n_landmarks, "selection": self.selection, "seed": self.seed}
+
+    def inputs(self) -> list[str]:
+        return [self.ordered.ledger.digest, self.components.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return 1
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        groups = range(len(self.ordered.figures["nodes_each"]))
+        rows = np.concatenate([self.ordered.ledger.part("first", group).read() for group in groups])
+        kept = np.flatnonzero(kept_nodes(self.graph, self.components))
+        chosen = self._chosen(kept[np.argsort(rows[kept])])
+        ledger.write("nodes", chosen)
+        ledger.write("rows", rows[chosen])
+        return {"n_landmarks": len(chosen)}, ["nodes", "rows"]
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        return figures[0], ["nodes", "rows"]
+
+    def _chosen(self, nodes: IntArray) -> IntArray:
+        """Landmarks among nodes given in the order of their source rows."""
+        if self.selection == "random":
+            return nodes[random_landmarks(len(nodes), self.n_landmarks, self.seed)]
+        places, first = maxmin_candidates(len(nodes), self.n_landmarks, self.seed)
+        candidates = nodes[places]
+        order = np.argsort(candidates)
+        points, _ = OrderedNodes(self.cells, self.ordered).nodes(candidates[order])
+        in_row_order = np.empty_like(order)
+        in_row_order[order] = np.arange(len(order))
+        return candidates[farthest_points(points[in_row_order], first, self.n_landmarks)]

@@ -1,0 +1,118 @@
+"""Preprocessing: the validated source in the units and on the axes that a run computes in.
+
+Standardizing needs only what `validate` found. Principal axes take a second scan, in blocks whose size is fixed, so
+that their sums do not depend on the size of the partitions.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
+from pipeline.partitions import RowPartitions
+from pipeline.sources import Source
+from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.validate import usable_rows
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, Json
+
+GRAINS_PER_BLOCK = 64
+# A scatter matrix of 512 MB; wider tables need a choice of columns first.
+MOST_COLUMNS = 8192
+
+
+@dataclass(frozen=True)
+class PreparedSource:
+    """A validated source with its preprocessing; rows that were dropped read as NaN."""
+
+    source: Source
+    validated: Outcome
+    standardize: bool = False
+    axes: Outcome | None = None
+
+    @property
+    def identity(self) -> list[str]:
+        """What names its content, for the stages that read it."""
+        axes = [] if self.axes is None else [self.axes.ledger.digest]
+        return [str(self.validated.figures["content"]), f"standardize={self.standardize}", *axes]
+
+    @property
+    def n_columns(self) -> int:
+        return self.source.shape[1] if self.axes is None else int(self.axes.figures["n_axes"])
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        if self.axes is None:
+            return preprocessing_of(self.source, self.validated, self.standardize, centered=self.standardize)
+        onto = self.axes.ledger.read("axes").read()
+        return replace(preprocessing_of(self.source, self.validated, self.standardize, centered=True), axes=onto)
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        return self.preprocessing.apply(self.source.read(start, stop))
+
+
+def preprocessing_of(source: Source, validated: Outcome, standardize: bool, centered: bool) -> Preprocessing:
+    """Scaling, and if asked for centering and standardizing, from what `validate` found."""
+    exponent = int(np.frexp(validated.figures["largest"])[1])
+    # Single precision where it holds every value of the source exactly.
+    dtype = np.dtype(np.float32 if np.can_cast(source.dtype, np.float32) else np.float64)
+    if not centered:
+        return Preprocessing(exponent, dtype)
+    mean, deviation = validated.ledger.read("moments").read()
+    low, high = validated.ledger.read("ranges").read()
+    n_usable = validated.figures["n_rows"] - validated.figures["n_dropped_rows"]
+    # A constant column is left at 0: its computed spread is rounding error.
+    center = np.ldexp(np.where(low == high, low, mean), -exponent)
+    spread = np.where(low == high, 1.0, np.ldexp(np.sqrt(deviation / n_usable), -exponent))
+    return Preprocessing(exponent, dtype, center, spread if standardize else None)
+
+
+@dataclass(frozen=True)
+class Axes(Stage):
+    """Principal axes of the data."""
+
+    source: Source
+    validated: Outcome
+    standardize: bool
+    n_axes: int
+    name = "axes"
+
+    def settings(self) -> Json:
+        return {"n_axes": self.n_axes, "standardize": self.standardize}
+
+    def inputs(self) -> list[str]:
+        return [str(self.validated.figures["content"])]
+
+    def n_partitions(self) -> int:
+        n_columns = self.source.shape[1]
+        if n_columns > MOST_COLUMNS:
+            raise InvalidInputError(
+                f"pca={self.n_axes} needs a matrix of {n_columns} x {n_columns}; at most {MOST_COLUMNS} columns are "
+                "supported: choose some with columns."
+            )
+        return self._blocks.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        total = np.zeros((self.source.shape[1],) * 2)
+        for rows in self._blocks.grains(partition):
+            points = self._centered.apply(self.source.read(rows.start, rows.stop)).astype(np.float64)
+            total += scatter_matrix(points[usable_rows(points)])
+        return {}, ledger.write_parts(partition, {"scatter": total})
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        total = np.zeros((self.source.shape[1],) * 2)
+        for partition in sorted(figures):
+            total += ledger.part("scatter", partition).read()
+        axes, explained = principal_axes(total, self.n_axes)
+        ledger.write("axes", axes)
+        return {"n_axes": self.n_axes, "explained_variance": explained}, ["axes"]
+
+    @property
+    def _blocks(self) -> RowPartitions:
+        return RowPartitions(self.source.shape[0], GRAINS_PER_BLOCK)
+
+    @cached_property
+    def _centered(self) -> Preprocessing:
+        return preprocessing_of(self.source, self.validated, self.standardize, centered=True)

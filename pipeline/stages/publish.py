@@ -1,0 +1,73 @@
+"""Stage 10, publish: the results in the user's row order, every row of the source, by the inverse of the exchange.
+
+Each partition of the source gathers from every group the slice that is its own. Rows that take no part in the embedding
+are NaN: `component` is -1 where the source had missing entries, above 0 where the component policy dropped the row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.stages.embed import TRUST
+from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.arrays import RowArray
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, Json
+
+COORDINATES = ("projection", "restricted")
+DTYPES = {"ambiguous": np.bool_, "component": np.int64}
+PUBLISHED = (*COORDINATES, *TRUST, "ambiguous", "component")
+
+
+@dataclass(frozen=True)
+class Publish(Stage):
+    """Arrays named in PUBLISHED, a row for each row of the source."""
+
+    embedded: Outcome
+    partitions: RowPartitions
+    n_components: int
+    name = "publish"
+
+    def settings(self) -> Json:
+        return {"rows_each": self.partitions.rows_each}
+
+    def inputs(self) -> list[str]:
+        return [self.embedded.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return self.partitions.count
+
+    def prepare(self, ledger: StageLedger) -> None:
+        for name in PUBLISHED:
+            self._array(ledger, name)
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        rows = self.partitions.rows(partition)
+        d = self.n_components
+        values = np.full((len(rows), 2 * d + len(TRUST)), np.nan)
+        ambiguous, component = np.zeros(len(rows), np.bool_), np.full(len(rows), -1, dtype=np.int64)
+        self._gather(partition, {"values": values, "ambiguous": ambiguous, "component": component})
+        results = {"projection": values[:, :d], "restricted": values[:, d : 2 * d]}
+        results |= {name: values[:, 2 * d + i] for i, name in enumerate(TRUST)}
+        for name, array in {**results, "ambiguous": ambiguous, "component": component}.items():
+            self._array(ledger, name).write(rows.start, array)
+        return {"n_embedded": int(np.isfinite(values[:, 0]).sum())}, []
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        n_embedded = sum(entry["n_embedded"] for entry in figures.values())
+        return {"n_rows": self.partitions.n_rows, "n_embedded": n_embedded}, list(PUBLISHED)
+
+    def _array(self, ledger: StageLedger, name: str) -> RowArray:
+        shape = (self.partitions.n_rows, *((self.n_components,) if name in COORDINATES else ()))
+        return ledger.create(name, shape, DTYPES.get(name, np.float64), GRAIN_ROWS)
+
+    def _gather(self, partition: int, into: dict[str, AnyArray]) -> None:
+        """Fill in the rows of one partition of the source, from each group that has some."""
+        counts = self.embedded.ledger.read("counts").read()
+        begins = counts[:, :partition].sum(axis=1)
+        for group in np.flatnonzero(counts[:, partition]).tolist():
+            place = int(begins[group]), int(begins[group] + counts[group, partition])
+            rows = self.embedded.ledger.part("rows", group).read(*place) - self.partitions.rows(partition).start
+            for name, array in into.items():
+                array[rows] = self.embedded.ledger.part(name, group).read(*place)

@@ -1,0 +1,102 @@
+"""A run killed at any write or deletion, and started again, ends with the same bytes and computes nothing twice."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from small import Counting, contents, fitted, roll_file
+
+from pipeline.stages import embed
+from pipeline.store import durable, run
+from pipeline.store.durable import DurableLocalStore
+
+
+class SnapshotStore(DurableLocalStore):
+    """Before every write and deletion, keeps what a kill at that moment would leave: all before it, half of it."""
+
+    taken: ClassVar[list[str]] = []
+    folder: ClassVar[Path]
+
+    def _snapshot(self, key):
+        number = len(self.taken)
+        self.taken.append(key)
+        copy = self.folder / str(number)
+        if self.root.exists():
+            # Files are replaced, never changed in place, so that links keep what they were.
+            shutil.copytree(self.root, copy, copy_function=os.link)
+        half = copy / key
+        half.parent.mkdir(parents=True, exist_ok=True)
+        half.with_name(f".{half.name}.0.partial").write_bytes(b"half")
+
+    async def _set(self, key, value, exclusive=False):
+        # Not in a thread as usual: chunks written together would not be one operation after the other.
+        self._snapshot(key)
+        self._write(key, value, exclusive)
+
+    async def delete(self, key):
+        self._snapshot(key)
+        await super().delete(key)
+
+    async def delete_dir(self, prefix):
+        self._snapshot(f"{prefix}/all")
+        await super().delete_dir(prefix)
+
+
+def bury_the_holder(root):
+    """Make the lease that of a process which is no more, as it is after a kill."""
+    for path in (root / "lease").glob("*.json"):
+        holder = json.loads(path.read_text())
+        path.unlink()
+        path.write_text(json.dumps({**holder, "started": "0"}))
+
+
+def committed(root):
+    return {
+        (str(path.parent.parent.relative_to(root)), int(path.stem.removeprefix("partition-")))
+        for path in root.glob("*/*/ledger/partition-*.json")
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    """A kill leaves what was written, synced or not; and a small sample is as good to compare."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable, "_sync", lambda _: None)
+        patch.setattr(embed, "MOST_SAMPLED", 150)
+        yield
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The source, the undisturbed run, and a snapshot for every operation of it."""
+    folder = tmp_path_factory.mktemp("killed")
+    source = roll_file(folder)
+    SnapshotStore.folder, SnapshotStore.taken = folder / "snapshots", []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "DurableLocalStore", SnapshotStore)
+        whole = fitted(source, folder / "whole", n_landmarks=66)
+    return source, folder, whole, SnapshotStore.taken
+
+
+# Every eighth operation in the quick suite, all others in `make test-faults`.
+@pytest.mark.parametrize("share", [0, *(pytest.param(i, marks=pytest.mark.faults) for i in range(1, 8))])
+def test_killed_at_any_operation_it_ends_the_same(killed, share):
+    source, folder, whole, operations = killed
+    expected = contents(folder / "whole")
+    everything = set(whole.computed_partitions)
+    assert len(operations) > 100
+    for number in range(share, len(operations), 8):
+        root = folder / "snapshots" / str(number)
+        bury_the_holder(root)
+        before = committed(root)
+        again = fitted(source, root, Counting(), n_landmarks=66)
+        where = f"killed at operation {number}, {operations[number]}"
+        assert contents(root) == expected, where
+        assert len(again.computed_partitions) == len(set(again.computed_partitions)), where
+        assert not before & set(again.computed_partitions), where
+        assert before | set(again.computed_partitions) == everything, where
+        assert len(list((root / "lease").iterdir())) <= 2, where
+        shutil.rmtree(root)

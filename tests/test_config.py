@@ -1,0 +1,80 @@
+"""Settings: from keywords and files alike, everything wrong with them named."""
+
+import pytest
+
+from pipeline.config import FitSettings, fit_settings
+from pipeline.errors import InvalidInputError
+
+BASE = {"source": "x.npy", "store": "run"}
+
+
+def test_keywords_win_over_the_file(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('source = "x.npy"\nstore = "a"\nn_neighbors = 7\ncolumns = ["u", 2]\n')
+    settings = fit_settings({"store": "b"}, file)
+    assert (settings.source, settings.store, settings.n_neighbors) == ("x.npy", "b", 7)
+    assert settings.columns == ("u", "2")
+
+
+def test_words_of_the_command_line_are_understood():
+    words = {"n_neighbors": "12", "n_landmarks": "300", "diagonal_weight": "balanced", "columns": "u, v,w"}
+    settings = fit_settings({**BASE, **words})
+    assert (settings.n_neighbors, settings.n_landmarks, settings.diagonal_weight) == (12, 300, "balanced")
+    assert settings.columns == ("u", "v", "w")
+    assert fit_settings({**BASE, "diagonal_weight": "2.5", "n_landmarks": "auto"}).diagonal_weight == 2.5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_neighbours": 5}, r"setting 'n_neighbours' is not known; did you mean 'n_neighbors'\?"),
+        ({"n-landmarks": 5}, r"did you mean 'n_landmarks'\?"),
+        ({"zzz": 5}, "setting 'zzz' is not known; known are source, store"),
+        ({"n_neighbors": 0}, "n_neighbors=0: .*greater than or equal to 1"),
+        ({"n_neighbors": "many"}, "n_neighbors='many': .*valid integer"),
+        ({"n_landmarks": "most"}, "n_landmarks='most': .*integer.* or .*'auto'"),
+        ({"component_policy": "join"}, "component_policy='join': .*'error', 'bridge' or 'largest'"),
+        ({"recall": 1.5}, "recall=1.5: .*less than or equal to 1"),
+        ({"source": None}, "source=None: "),
+    ],
+)
+def test_wrong_settings_are_named(wrong, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fit_settings({**BASE, **wrong})
+
+
+def test_what_is_not_given_is_named():
+    with pytest.raises(InvalidInputError, match="store=None: it must be given"):
+        fit_settings({"source": "x.npy"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_neighbors": 100}, r"n_neighbors=100 is out of range; use one from 1 to 99 \(the source has 100 rows\)"),
+        ({"n_components": 100}, "n_components=100 is out of range"),
+        ({"n_landmarks": 101}, "n_landmarks=101 is out of range; use one from 3 to 100"),
+        ({"n_landmarks": 2}, "n_landmarks=2 is out of range"),
+        ({"n_landmarks": 0}, "n_landmarks=0 is out of range"),
+        ({"pca": 6}, "pca=6 is out of range; use one from 1 to 5"),
+        ({"diagonal_weight": 0}, "diagonal_weight=0.0 is out of range"),
+    ],
+)
+def test_settings_that_do_not_fit_the_source_are_refused(settings, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fit_settings({**BASE, **settings}).check_against(100, 5)
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"config=.*cannot be read: No such file"):
+        fit_settings(BASE, tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("a = [")
+    with pytest.raises(InvalidInputError, match=r"config=.* is not TOML"):
+        fit_settings(BASE, tmp_path / "bad.toml")
+
+
+def test_settings_are_frozen():
+    settings = fit_settings(BASE)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.seed = 1
+    assert set(FitSettings.model_fields) - set(settings.of_results()) == {"source", "store"}
