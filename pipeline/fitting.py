@@ -11,7 +11,9 @@ from pathlib import Path
 
 from pipeline.config import FitSettings
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks import automatic_count
+from pipeline.memory import RunShape
+from pipeline.numerics.cells import SAMPLE_PER_CELL, cell_count
+from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source, open_source
 from pipeline.stages.components import Components
@@ -22,9 +24,9 @@ from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.model import Model
 from pipeline.stages.neighbors import Neighbors, Probes
 from pipeline.stages.partition import Assign, Cells, Order
-from pipeline.stages.preprocess import Axes, PreparedSource
+from pipeline.stages.preprocess import Axes, PreparedSource, point_dtype
 from pipeline.stages.publish import Publish
-from pipeline.stages.rows import Rows
+from pipeline.stages.rows import Rows, landmarks_per_batch
 from pipeline.stages.stage import Outcome, Stage, Watch, ledger_of, run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease, run
@@ -91,8 +93,7 @@ def chain(settings: FitSettings, source: Source, run_one: Runner) -> dict[str, O
         return outcomes[stage.name]
 
     k, d, seed = settings.n_neighbors, settings.n_components, settings.seed
-    row_bytes = source.shape[1] * source.dtype.itemsize
-    cut = RowPartitions.of_bytes(source.shape[0], row_bytes, settings.partition_mib << 20)
+    cut = source_partitions(settings, source)
     data = _prepared(settings, source, done(Validate(source, cut, settings.missing)), done)
     cells = done(Cells(data, cut, seed))
     ordered = done(Order(done(Assign(data, cut, cells)), cut.count, cut.rows_each))
@@ -110,6 +111,34 @@ def chain(settings: FitSettings, source: Source, run_one: Runner) -> dict[str, O
     done(Evaluate(cells, ordered, neighbors, model, embedded, k, seed))
     done(Publish(embedded, cut, d))
     return outcomes
+
+
+def source_partitions(settings: FitSettings, source: Source) -> RowPartitions:
+    """How the source's rows are cut."""
+    row_bytes = source.shape[1] * source.dtype.itemsize
+    return RowPartitions.of_bytes(source.shape[0], row_bytes, settings.partition_mib << 20)
+
+
+def run_shape(settings: FitSettings, source: Source) -> RunShape:
+    """What `pipeline.memory` needs to know of a fit; rows count as distinct until they have been looked at."""
+    n, columns = source.shape
+    m = automatic_count(n, settings.n_components) if settings.n_landmarks == "auto" else settings.n_landmarks
+    candidates = min(n, MAXMIN_CANDIDATES_PER_LANDMARK * m) if settings.landmark_selection == "maxmin" else 0
+    return RunShape(
+        n_rows=n,
+        n_columns=columns,
+        source_itemsize=source.dtype.itemsize,
+        n_axes=settings.pca or columns,
+        point_itemsize=point_dtype(source.dtype).itemsize,
+        rows_each=source_partitions(settings, source).rows_each,
+        n_cells=cell_count(n),
+        cell_sample=min(n, SAMPLE_PER_CELL * cell_count(n)),
+        n_neighbors=settings.n_neighbors,
+        n_landmarks=m,
+        landmark_candidates=candidates,
+        batch=landmarks_per_batch(n, m),
+        n_components=settings.n_components,
+    )
 
 
 def _prepared(settings: FitSettings, source: Source, validated: Outcome, done: Runner) -> PreparedSource:

@@ -85,6 +85,11 @@ class Run:
         return load_model(self._ledger("model"))
 
     @property
+    def unit(self) -> float:
+        """What a length 1 in the run's own units is in the user's; a power of two."""
+        return float(2.0 ** self._figures("embed")["exponent"])
+
+    @property
     def landmark_rows(self) -> AnyArray:
         """Source rows of the landmarks, in the model's order."""
         return self._ledger("landmarks").read("rows").read()

@@ -99,7 +99,9 @@ class Embed(Stage):
         for name, array in arrays.items():
             ledger.write(name, array)
         n_embedded = sum(entry["n_embedded"] for entry in figures.values())
-        return {"n_embedded": n_embedded, "quantiles": found, "weight": self._weight}, list(arrays)
+        return {"n_embedded": n_embedded, "quantiles": found, "weight": self._weight, "exponent": self.exponent}, list(
+            arrays
+        )
 
     @cached_property
     def _model(self) -> LandmarkModel:

@@ -7,6 +7,7 @@ neighbor is found if and only if its cell is among them, so the recall is that o
 """
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,15 +17,22 @@ from pipeline.errors import InvalidInputError, RecallWarning
 from pipeline.numerics.neighbors import NeighborSearch, refine_neighbors
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
-# Groups of cells kept in memory while their neighbors are searched.
-GROUPS_IN_MEMORY = 6
+# Groups of cells kept in memory: the one whose neighbors are searched, the one they are searched in, one to spare.
+GROUPS_IN_MEMORY = 3
+# Numbers of probed cells held at once: 32 MB.
+PROBE_ENTRIES = 4_000_000
+# A node's number in the low bits of its key, its source row above them: keys compare as the rows do.
+NODE_BITS_COUNT = 31
+NODE_BITS = (1 << NODE_BITS_COUNT) - 1
 CHOOSING_NODES = 500
 AUDITED_NODES = 1000
 # What the choice aims at, a little above what is promised.
 DEFAULT_RECALL = 0.995
 PROMISED_RECALL = 0.99
+# Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
+LEAST_PROBES = 4
 
 
 class OrderedNodes:
@@ -49,27 +57,65 @@ class OrderedNodes:
     def n_nodes(self) -> int:
         return int(self.offsets[-1])
 
+    def group_of(self, cells: IntArray) -> IntArray:
+        """The group that each cell is in."""
+        return np.asarray(np.searchsorted(self.groups, cells, side="right") - 1)
+
     def cell(self, cell: int) -> tuple[AnyArray, IntArray]:
         """Points and source rows of one cell's nodes."""
-        number = int(np.searchsorted(self.groups, cell, side="right")) - 1
-        points, rows = self.group(number)
-        begin = self.offsets[self.groups[number]]
-        place = slice(self.offsets[cell] - begin, self.offsets[cell + 1] - begin)
+        group = int(self.group_of(np.array([cell]))[0])
+        points, rows = self.group(group)
+        begin = self.offsets[self.groups[group]]
+        place = slice(int(self.offsets[cell] - begin), int(self.offsets[cell + 1] - begin))
         return points[place], rows[place]
+
+    def near_first(self, cells: IntArray, home: int) -> Iterator[tuple[int, AnyArray, IntArray]]:
+        """Of cells (rising) that hold nodes: place in `cells`, points and keys; those of groups near `home` first.
+
+        Only those cells are read, neighboring ones together.
+        """
+        holding = np.flatnonzero(self.offsets[cells + 1] > self.offsets[cells])
+        starts = np.flatnonzero((np.diff(cells[holding], prepend=-2) > 1) | self._opens_group(cells[holding]))
+        runs = [run for run in np.split(holding, starts) if len(run)]
+        for run in sorted(runs, key=lambda run: abs(self.group_of(cells[run[:1]])[0] - home)):
+            begin, end = int(self.offsets[cells[run[0]]]), int(self.offsets[cells[run[-1]] + 1])
+            points, keys = self._read_nodes(int(self.group_of(cells[run[:1]])[0]), begin, end)
+            for i in run.tolist():
+                place = slice(int(self.offsets[cells[i]]) - begin, int(self.offsets[cells[i] + 1]) - begin)
+                yield i, points[place], keys[place]
 
     def nodes(self, numbers: IntArray) -> tuple[AnyArray, IntArray]:
         """Points and source rows of single nodes, numbers rising."""
         bounds = self.offsets[self.groups]
-        pieces = []
+        rows = np.empty(len(numbers), dtype=np.int64)
+        points: AnyArray = np.empty((0, 0))
         for group in range(self.n_groups):
-            mine = numbers[np.searchsorted(numbers, bounds[group]) : np.searchsorted(numbers, bounds[group + 1])]
-            if len(mine):
-                points, rows = self.group(group)
-                pieces.append((points[mine - bounds[group]], rows[mine - bounds[group]]))
-        return np.concatenate([p for p, _ in pieces]), np.concatenate([r for _, r in pieces])
+            first, last = np.searchsorted(numbers, bounds[group : group + 2])
+            if first < last:
+                group_points, group_rows = self.group(group)
+                if not points.size:
+                    points = np.empty((len(numbers), group_points.shape[1]), dtype=group_points.dtype)
+                places = numbers[first:last] - bounds[group]
+                points[first:last], rows[first:last] = group_points[places], group_rows[places]
+        return points, rows
+
+    def _opens_group(self, cells: IntArray) -> BoolArray:
+        """Whether each of some cells, rising, is in another group than the one before it."""
+        return np.asarray(np.diff(self.group_of(cells), prepend=-1) > 0)
+
+    def _read_nodes(self, group: int, begin: int, end: int) -> tuple[AnyArray, IntArray]:
+        """Points and keys of the nodes from `begin` up to `end`, all of one group."""
+        base = int(self.offsets[self.groups[group]])
+        points, rows = (self._ledger.part(name, group).read(begin - base, end - base) for name in ("points", "first"))
+        return points, node_keys(rows, begin)
 
     def _read_group(self, number: int) -> tuple[AnyArray, IntArray]:
         return self._ledger.part("points", number).read(), self._ledger.part("first", number).read()
+
+
+def node_keys(rows: IntArray, first: int) -> IntArray:
+    """Source row and node number of consecutive nodes in one number each, which compares as the row does."""
+    return np.asarray((rows << NODE_BITS_COUNT) | np.arange(first, first + len(rows)))
 
 
 @dataclass(frozen=True)
@@ -113,7 +159,7 @@ class Probes(Stage):
         """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""
         ranks = self._cell_ranks(nodes, sample)
         shares = np.cumsum(np.bincount(ranks, minlength=nodes.n_cells)) / len(ranks)
-        return int(np.argmax(shares >= self.recall)) + 1
+        return min(nodes.n_cells, max(LEAST_PROBES, int(np.argmax(shares >= self.recall)) + 1))
 
     def _cell_ranks(self, nodes: OrderedNodes, sample: IntArray) -> IntArray:
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
@@ -146,10 +192,19 @@ class Neighbors(Stage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = OrderedNodes(self.cells, self.ordered)
-        first, last = nodes.groups[partition : partition + 2]
-        found = [self._of_cell(nodes, cell) for cell in range(int(first), int(last))]
-        distances, neighbors = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        arrays = {"distances": distances, "neighbors": neighbors}
+        points, rows = nodes.group(partition)
+        keys = node_keys(rows, int(nodes.offsets[nodes.groups[partition]]))
+        distances, found = empty_lists(len(points), self.n_neighbors)
+        n_probes, lacking = int(self.probes.figures["n_probes"]), np.arange(len(points))
+        # A node whose probed cells hold fewer than k others probes twice as many, until they do.
+        while len(lacking):
+            n_probes = min(n_probes, nodes.n_cells)
+            lists = empty_lists(len(lacking), self.n_neighbors)
+            search(nodes, partition, points[lacking], keys[lacking], n_probes, *lists)
+            distances[lacking], found[lacking] = lists
+            lacking = lacking[lists[1][:, -1] < 0]
+            n_probes *= 2
+        arrays = {"distances": distances, "neighbors": found & NODE_BITS}
         return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
@@ -157,19 +212,6 @@ class Neighbors(Stage):
         if probed["recall"] < PROMISED_RECALL:
             warnings.warn(_recall_warning(probed), RecallWarning, stacklevel=2)
         return {**probed, "n_nodes": sum(entry["n_nodes"] for entry in figures.values())}, []
-
-    def _of_cell(self, nodes: OrderedNodes, cell: int) -> tuple[FloatArray, IntArray]:
-        points, rows = nodes.cell(cell)
-        distances = np.full((len(points), self.n_neighbors), np.inf)
-        neighbors = np.full((len(points), self.n_neighbors), -1, dtype=np.int64)
-        n_probes = int(self.probes.figures["n_probes"])
-        # A node whose probed cells hold fewer than k others probes twice as many, until they do.
-        while len(lacking := np.flatnonzero(neighbors[:, -1] < 0)):
-            n_probes = min(n_probes, nodes.n_cells)
-            found = _searched(nodes, points[lacking], rows[lacking], n_probes, self.n_neighbors)
-            distances[lacking], neighbors[lacking] = found
-            n_probes *= 2
-        return distances, neighbors
 
 
 def _recall_warning(figures: Json) -> str:
@@ -179,38 +221,41 @@ def _recall_warning(figures: Json) -> str:
     )
 
 
-def _searched(
-    nodes: OrderedNodes, points: AnyArray, rows: IntArray, n_probes: int, k: int
-) -> tuple[FloatArray, IntArray]:
-    """Distances and node numbers of the k nearest among the `n_probes` cells nearest to each point; -1 for none."""
-    distances, found = np.full((len(points), k), np.inf), np.full((len(points), k), -1, dtype=np.int64)
-    candidates, numbers = [], []
-    _, probes = nodes.center_search.query(points, n_probes)
-    for cell in _nearest_first(probes):
-        probing = np.flatnonzero((probes == cell).any(axis=1))
-        cell_points, cell_rows = nodes.cell(cell)
-        if len(cell_rows):
+def empty_lists(n_points: int, k: int) -> tuple[FloatArray, IntArray]:
+    """Neighbor lists with nothing in them yet."""
+    return np.full((n_points, k), np.inf), np.full((n_points, k), -1, dtype=np.int64)
+
+
+def search(
+    nodes: OrderedNodes,
+    home: int,
+    points: AnyArray,
+    keys: IntArray,
+    n_probes: int,
+    distances: FloatArray,
+    found: IntArray,
+) -> None:
+    """Fill the lists of points with the nearest among the `n_probes` cells nearest to each, by key.
+
+    Each probed cell is read once; those at home first, where most neighbors are, so that lists fill early.
+    """
+    step = max(1, PROBE_ENTRIES // n_probes)
+    for first in range(0, len(points), step):
+        block = slice(first, first + step)
+        _, probes = nodes.center_search.query(points[block], n_probes)
+        cells, members = _by_cell(probes)
+        for i, cell_points, cell_keys in nodes.near_first(cells, home):
+            probing = members[i] + first
             kept = distances[probing], found[probing]
-            refine_neighbors(cell_points, cell_rows, points[probing], rows[probing], *kept)
+            refine_neighbors(cell_points, cell_keys, points[probing], keys[probing], *kept)
             distances[probing], found[probing] = kept
-        candidates.append(cell_rows)
-        numbers.append(np.arange(nodes.offsets[cell], nodes.offsets[cell + 1]))
-    return distances, _node_numbers(found, np.concatenate(candidates), np.concatenate(numbers))
 
 
-def _nearest_first(probes: IntArray) -> list[int]:
-    """The probed cells, those that are near to many points first: lists then fill with near points early."""
-    ranks = np.broadcast_to(np.arange(probes.shape[1]), probes.shape)
-    cells, inverse = np.unique(probes, return_inverse=True)
-    mean_ranks = np.bincount(inverse.ravel(), weights=ranks.ravel()) / np.bincount(inverse.ravel())
-    return [int(cell) for cell in cells[np.argsort(mean_ranks, kind="stable")]]
-
-
-def _node_numbers(rows: IntArray, candidates: IntArray, numbers: IntArray) -> IntArray:
-    """The node numbers of source rows, given those of all candidates; -1 stays -1."""
-    order = np.argsort(candidates)
-    places = np.minimum(np.searchsorted(candidates[order], rows), len(order) - 1)
-    return np.where(rows < 0, -1, numbers[order][places])
+def _by_cell(probes: IntArray) -> tuple[IntArray, list[IntArray]]:
+    """The cells that are probed, and for each the points that probe it."""
+    order = np.argsort(probes.ravel(), kind="stable")
+    cells, begins = np.unique(probes.ravel()[order], return_index=True)
+    return cells, np.split(order // probes.shape[1], begins[1:])
 
 
 def exact_neighbor_cells(nodes: OrderedNodes, points: AnyArray, rows: IntArray, k: int) -> IntArray:

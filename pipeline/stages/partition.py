@@ -59,20 +59,25 @@ class Cells(Stage):
         """Rows chosen by number, so that the sample does not depend on how the source is cut."""
         n = self.partitions.n_rows
         chosen = np.sort(np.random.default_rng(self.seed).choice(n, min(n, n_cells * SAMPLE_PER_CELL), replace=False))
-        blocks = []
+        sample = np.empty((len(chosen), self.data.n_columns), dtype=self.data.preprocessing.dtype)
         for partition in range(self.partitions.count):
             rows = self.partitions.rows(partition)
-            mine = chosen[np.searchsorted(chosen, rows.start) : np.searchsorted(chosen, rows.stop)]
-            if len(mine):
-                blocks.append(self.data.read(rows.start, rows.stop)[mine - rows.start])
-        sample = np.concatenate(blocks)
-        usable = usable_rows(sample)
-        if not usable.any():
-            raise InvalidInputError(
-                f"none of {len(sample)} rows drawn from {self.data.source.name} is free of NaN and infinite entries; "
-                "too few are left to embed: fill them or choose other columns."
-            )
-        return sample[usable]
+            first, last = np.searchsorted(chosen, [rows.start, rows.stop])
+            if first < last:
+                sample[first:last] = self.data.read(rows.start, rows.stop)[chosen[first:last] - rows.start]
+        return _usable_part(sample, self.data.source.name)
+
+
+def _usable_part(sample: AnyArray, name: str) -> AnyArray:
+    usable = usable_rows(sample)
+    if usable.all():
+        return sample
+    if not usable.any():
+        raise InvalidInputError(
+            f"none of {len(sample)} rows drawn from {name} is free of NaN and infinite entries; too few are left to "
+            "embed: fill them or choose other columns."
+        )
+    return sample[usable]
 
 
 @dataclass(frozen=True)

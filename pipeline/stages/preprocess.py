@@ -6,6 +6,7 @@ that their sums do not depend on the size of the partitions.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -53,11 +54,15 @@ class PreparedSource:
         return self.preprocessing.apply(self.source.read(start, stop))
 
 
+def point_dtype(source: np.dtype[Any]) -> np.dtype[Any]:
+    """Single precision where it holds every value of the source exactly."""
+    return np.dtype(np.float32 if np.can_cast(source, np.float32) else np.float64)
+
+
 def preprocessing_of(source: Source, validated: Outcome, standardize: bool, centered: bool) -> Preprocessing:
     """Scaling, and if asked for centering and standardizing, from what `validate` found."""
     exponent = int(np.frexp(validated.figures["largest"])[1])
-    # Single precision where it holds every value of the source exactly.
-    dtype = np.dtype(np.float32 if np.can_cast(source.dtype, np.float32) else np.float64)
+    dtype = point_dtype(source.dtype)
     if not centered:
         return Preprocessing(exponent, dtype)
     mean, deviation = validated.ledger.read("moments").read()

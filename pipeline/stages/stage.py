@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pipeline.memory import release_free_memory
 from pipeline.store.lease import Lease
 from pipeline.store.ledger import StageLedger, stage_digest
 from pipeline.types import Json
@@ -79,6 +80,7 @@ def run_stage(lease: Lease, stage: Stage, execute: Execute = serially, watch: Wa
     ledger = ledger_of(lease, stage)
     done = ledger.finished()
     outcome = Outcome(ledger, done, 0) if done is not None else _completed(lease, stage, ledger, execute, watch)
+    release_free_memory()
     watch.finished(outcome)
     return outcome
 

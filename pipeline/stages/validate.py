@@ -51,7 +51,7 @@ class Validate(Stage):
         usable = usable_rows(block)
         figures = {
             "digests": [_digest(block[grain]) for grain in _grains(len(block))],
-            "largest": float(np.abs(block[usable].astype(np.float64)).max(initial=0.0)),
+            "largest": max(_largest(block[grain][usable[grain]]) for grain in _grains(len(block))),
             "bad_entries": 0 if usable.all() else int(np.count_nonzero(~np.isfinite(block))),
             "n_bad_rows": int(np.count_nonzero(~usable)),
             "bad_rows": (np.flatnonzero(~usable)[:LISTED_ROWS] + rows.start).tolist(),
@@ -114,8 +114,7 @@ class Validate(Stage):
         return total
 
     def _merged_ranges(self, ledger: StageLedger) -> FloatArray:
-        ranges = np.stack([ledger.part("ranges", partition).read() for partition in range(self.partitions.count)])
-        return np.stack([ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)])
+        return _spanned(np.stack([ledger.part("ranges", part).read() for part in range(self.partitions.count)]))
 
 
 def usable_rows(block: AnyArray) -> BoolArray:
@@ -127,16 +126,26 @@ def usable_rows(block: AnyArray) -> BoolArray:
 
 def _summaries(block: AnyArray, usable: BoolArray) -> dict[str, AnyArray]:
     """For each grain its usable rows and moments; for the whole block the range of each column."""
-    grains = [block[grain][usable[grain]] for grain in _grains(len(block))]
-    return {
-        "usable": np.array([len(grain) for grain in grains]),
-        "moments": np.stack([column_moments(grain) for grain in grains]),
-        "ranges": column_ranges(block[usable]),
-    }
+    counts, moments, ranges = [], [], []
+    for grain in _grains(len(block)):
+        rows = block[grain][usable[grain]]
+        counts.append(len(rows))
+        moments.append(column_moments(rows))
+        ranges.append(column_ranges(rows))
+    return {"usable": np.array(counts), "moments": np.stack(moments), "ranges": _spanned(np.stack(ranges))}
 
 
 def _grains(n_rows: int) -> list[slice]:
     return [slice(start, start + GRAIN_ROWS) for start in range(0, n_rows, GRAIN_ROWS)]
+
+
+def _largest(rows: AnyArray) -> float:
+    return float(np.abs(rows.astype(np.float64)).max(initial=0.0))
+
+
+def _spanned(ranges: FloatArray) -> FloatArray:
+    """The range (2, D) that spans several (r, 2, D)."""
+    return np.stack([ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)])
 
 
 def column_ranges(rows: AnyArray) -> FloatArray:

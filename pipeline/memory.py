@@ -1,0 +1,86 @@
+"""How much memory each stage takes at its peak, by arithmetic: known before anything runs.
+
+Figures are for one process that works on one partition at a time. `python -m benchmarks.memory` measures them.
+"""
+
+import ctypes
+import gc
+from dataclasses import dataclass
+
+MIB = 1 << 20
+# The interpreter and its libraries, compiled loops, and what a stage leaves behind in the allocator.
+BASE = 240 * MIB
+# Blocks of distances to candidates, wherever neighbors are searched.
+SEARCH = 96 * MIB
+# Points in memory at once: the group that is searched for, the one that is searched in, one to spare.
+GROUPS = 3
+PROBED_NODES = 1500
+
+
+@dataclass(frozen=True)
+class RunShape:
+    """What the memory of a fit depends on: sizes in numbers and bytes."""
+
+    n_rows: int
+    n_columns: int
+    source_itemsize: int
+    n_axes: int
+    point_itemsize: int
+    rows_each: int
+    n_cells: int
+    cell_sample: int
+    n_neighbors: int
+    n_landmarks: int
+    landmark_candidates: int
+    batch: int
+    n_components: int
+
+    @property
+    def block(self) -> int:
+        """Bytes of a partition's points as the run keeps them."""
+        return min(self.n_rows, self.rows_each) * self.n_axes * self.point_itemsize
+
+    @property
+    def reading(self) -> int:
+        """Bytes at the peak of reading a partition of the source and preprocessing it."""
+        entries = min(self.n_rows, self.rows_each) * self.n_columns
+        return entries * (self.source_itemsize + 2 * self.point_itemsize)
+
+
+def stage_peaks(shape: RunShape) -> dict[str, int]:
+    """Bytes that each stage has in memory at most, by its name."""
+    rows = min(shape.n_rows, shape.rows_each)
+    point = shape.n_axes * shape.point_itemsize
+    edges = rows * shape.n_neighbors
+    groups = GROUPS * shape.block
+    per_node = 8 * shape.n_rows
+    chunk = min(shape.n_rows, 16_384)
+    lists = rows * (2 * shape.n_components + 4) * 8
+    sampled = min(4000, shape.n_rows, max(100, 4_000_000 // shape.n_landmarks))
+    parts = {
+        "validate": rows * shape.n_columns * shape.source_itemsize + 4096 * shape.n_columns * 24,
+        "axes": 3 * 8 * shape.n_columns**2 + 4096 * shape.n_columns * 24,
+        "cells": shape.cell_sample * shape.n_axes * (shape.point_itemsize + 4) + shape.reading,
+        "assign": shape.reading + 2 * shape.block + SEARCH + 16 * shape.n_cells * shape.n_axes,
+        "order": 9 * shape.block,
+        "probes": groups + 16 * rows * shape.n_axes + SEARCH + 32 * PROBED_NODES * shape.n_cells,
+        "neighbors": groups + 3 * shape.block + SEARCH + 48 * edges,
+        "edges": 96 * edges,
+        "graph": max(2 * 96 * edges, 6 * per_node),
+        "components": groups + 4 * per_node,
+        "landmarks": 4 * per_node + 2 * shape.landmark_candidates * point + groups,
+        "rows": 18 * shape.n_neighbors * shape.n_rows + per_node + 28 * shape.batch * shape.n_rows,
+        "model": 5 * 8 * shape.n_landmarks**2,
+        "embed": 2 * per_node + 3 * 4 * chunk * shape.n_landmarks + 2048 * 24 * shape.n_landmarks + 4 * lists,
+        "evaluate": groups + 8 * sampled * (5 * shape.n_landmarks + 4 * shape.n_axes),
+        "publish": 3 * lists,
+    }
+    return {name: BASE + part for name, part in parts.items()}
+
+
+def release_free_memory() -> None:
+    """Hand memory that is not used any more back to the system; interpreter and C library would keep it a while."""
+    gc.collect()
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
