@@ -4,13 +4,14 @@ How a stage is run (here, on a cluster, under an orchestrator) is the caller's c
 """
 
 import platform
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from pipeline.config import FitSettings
-from pipeline.errors import InvalidInputError
+from pipeline.errors import InvalidInputError, RecallWarning
 from pipeline.memory import RunShape
 from pipeline.numerics.cells import SAMPLE_PER_CELL, cell_count
 from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
@@ -34,6 +35,8 @@ from pipeline.store.lease import Lease
 from pipeline.types import Json
 
 Runner = Callable[[Stage], Outcome]
+# Below this share of true neighbors a fit says so.
+PROMISED_RECALL = 0.99
 # Libraries that results may depend on to the bit.
 RECORDED = ("trigpoint", "numpy", "scipy", "numba", "faiss-cpu", "zarr")
 
@@ -64,6 +67,7 @@ def fit(settings: FitSettings, watch: Watch | None = None, take_over: bool = Fal
             return run_stage(held, stage, watch=watch)
 
         outcomes = chain(settings, source, run_one)
+        _warn_of_low_recall(outcomes["neighbors"].figures)
         run.publish(store, _manifest(settings, source), [outcome.ledger for outcome in outcomes.values()])
     return Fitted(outcomes)
 
@@ -146,6 +150,17 @@ def _prepared(settings: FitSettings, source: Source, validated: Outcome, done: R
         return PreparedSource(source, validated, settings.standardize)
     axes = done(Axes(source, validated, settings.standardize, settings.pca))
     return PreparedSource(source, validated, settings.standardize, axes)
+
+
+def _warn_of_low_recall(figures: Json) -> None:
+    if figures["recall"] < PROMISED_RECALL:
+        warnings.warn(
+            f"The neighbor search finds {figures['recall']:.1%} of the true neighbors, audited on {figures['audited']} "
+            f"points; below {PROMISED_RECALL:.0%} the graph may lack edges that matter. Raise recall; 1 searches "
+            "exactly.",
+            RecallWarning,
+            stacklevel=3,
+        )
 
 
 def _landmark_count(settings: FitSettings, n_kept: int) -> int:

@@ -8,8 +8,9 @@ import gc
 from dataclasses import dataclass
 
 MIB = 1 << 20
-# The interpreter and its libraries, compiled loops, and what a stage leaves behind in the allocator.
-BASE = 240 * MIB
+# The interpreter and its libraries; in later stages also compiled loops, and what allocators do not give back.
+BASE, LATER = 200 * MIB, 100 * MIB
+EARLY = ("validate", "axes", "cells", "assign", "order")
 # Blocks of distances to candidates, wherever neighbors are searched.
 SEARCH = 96 * MIB
 # Points in memory at once: the group that is searched for, the one that is searched in, one to spare.
@@ -75,7 +76,7 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
         "evaluate": groups + 8 * sampled * (5 * shape.n_landmarks + 4 * shape.n_axes),
         "publish": 3 * lists,
     }
-    return {name: BASE + part for name, part in parts.items()}
+    return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
 
 
 def release_free_memory() -> None:

@@ -6,14 +6,13 @@ many cells on one sample of nodes and audits the choice on another: as the searc
 neighbor is found if and only if its cell is among them, so the recall is that of cells.
 """
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError, RecallWarning
+from pipeline.errors import InvalidInputError
 from pipeline.numerics.neighbors import NeighborSearch, refine_neighbors
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
@@ -30,7 +29,6 @@ CHOOSING_NODES = 500
 AUDITED_NODES = 1000
 # What the choice aims at, a little above what is promised.
 DEFAULT_RECALL = 0.995
-PROMISED_RECALL = 0.99
 # Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
 LEAST_PROBES = 4
 
@@ -209,16 +207,7 @@ class Neighbors(Stage):
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
-        if probed["recall"] < PROMISED_RECALL:
-            warnings.warn(_recall_warning(probed), RecallWarning, stacklevel=2)
         return {**probed, "n_nodes": sum(entry["n_nodes"] for entry in figures.values())}, []
-
-
-def _recall_warning(figures: Json) -> str:
-    return (
-        f"The neighbor search finds {figures['recall']:.1%} of the true neighbors, audited on {figures['audited']} "
-        f"points; below {PROMISED_RECALL:.0%} the graph may lack edges that matter. Raise recall; 1 searches exactly."
-    )
 
 
 def empty_lists(n_points: int, k: int) -> tuple[FloatArray, IntArray]:

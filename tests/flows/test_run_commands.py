@@ -1,0 +1,223 @@
+"""fit, status, verify, gc and export as a user runs them: words, figures, exit codes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows import cli
+from pipeline.datasets import swiss_roll
+
+COMMAND = Path(sys.executable).with_name("trigpoint")
+SMALL = ("--n-neighbors", "8", "--n-landmarks", "60")
+
+
+@pytest.fixture
+def trigpoint(capsys, monkeypatch):
+    """Run the command in this process: exit code, output, errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["trigpoint", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        return end.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "roll.npy"
+    np.save(path, swiss_roll(3000, seed=0).points)
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(source):
+    path = source.with_name("run.zarr")
+    subprocess.run([COMMAND, "fit", source, "--store", path, *SMALL], check=True, capture_output=True, timeout=200)
+    return path
+
+
+def test_a_fit_says_what_it_does_and_then_that_there_is_nothing_to_do(trigpoint, source, tmp_path):
+    code, out, err = trigpoint("fit", source, "--store", tmp_path / "run", *SMALL)
+    assert (code, err) == (0, "")
+    assert "publish" in out
+    assert "3,000 of 3,000 rows embedded; 3,000 distinct." in out
+    code, out, err = trigpoint("fit", source, "--store", tmp_path / "run", *SMALL)
+    assert (code, err) == (0, "")
+    assert "Every stage was complete already: nothing was computed." in out
+    assert "partition" not in out
+
+
+def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoint, source, store, tmp_path):
+    report = json.loads(trigpoint("fit", source, "--store", store, *SMALL, "--n-components", 3, "--json")[1])
+    assert {name for name, n in report["computed"].items() if n} == {"model", "embed", "evaluate", "publish"}
+    assert len(report["quality"]["residual_variance"]) == 3
+    code, out, _ = trigpoint("gc", store)
+    assert code == 0
+    assert [line.split()[1].split("/")[0] for line in out.splitlines()[:-1]] == [
+        "embed",
+        "evaluate",
+        "model",
+        "publish",
+    ]
+    assert "MiB freed." in out
+    assert json.loads(trigpoint("gc", store, "--json")[1]) == {"removed": [], "bytes": 0}
+    assert trigpoint("verify", store)[0] == 0
+
+
+def test_every_setting_can_stand_in_a_file(trigpoint, source, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(f'source = "{source}"\nstore = "{tmp_path / "run"}"\nn_neighbors = 8\nn_landmarks = 60\n')
+    assert trigpoint("fit", "--config", file)[0] == 0
+    code, out, _ = trigpoint("fit", "--config", file, "--n-neighbors", "8")
+    assert code == 0
+    assert "nothing was computed" in out
+
+
+def test_status_counts_and_says_when_all_is_published(trigpoint, store):
+    code, out, _ = trigpoint("status", store)
+    assert code == 0
+    assert out.splitlines()[0] == "  validate    complete"
+    assert out.splitlines()[-1] == f"{store}: published."
+    value = json.loads(trigpoint("status", store, "--json")[1])
+    assert value["published"]
+    assert [stage["stage"] for stage in value["stages"]][-1] == "publish"
+
+
+def test_verify_names_what_is_damaged(trigpoint, source, tmp_path):
+    store = tmp_path / "run"
+    trigpoint("fit", source, "--store", store, *SMALL)
+    assert trigpoint("verify", store)[1] == "Nothing is damaged.\n"
+    chunk = next((store / "publish").glob("*/projection/c/0/0"))
+    data = bytearray(chunk.read_bytes())
+    data[len(data) // 2] ^= 1
+    chunk.write_bytes(bytes(data))
+    entry = next((store / "order").glob("*/ledger/partition-00000000.json"))
+    entry.write_text(entry.read_text().replace('"n_rows":3000', '"n_rows":3001'))
+    code, out, _ = trigpoint("verify", store)
+    assert code == 1
+    assert "projection/c/0/0" in out
+    assert "a partition's entry is missing or has changed" in out
+    assert out.splitlines()[-1] == "2 damaged."
+    assert len(json.loads(trigpoint("verify", store, "--json")[1])["damaged"]) == 2
+
+
+def test_export_writes_the_file_it_is_told(trigpoint, store, tmp_path):
+    code, out, _ = trigpoint("export", store, "--array", "projection", "--output", tmp_path / "y.npy")
+    assert (code, out) == (0, f"3,000 rows of projection are in {tmp_path / 'y.npy'}.\n")
+    assert np.load(tmp_path / "y.npy").shape[0] == 3000
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "message"),
+    [
+        (np.array([[1.0, np.nan], [2, 3]] * 50), [], "NaN or infinite entries"),
+        (np.ones((100, 3)), [], "all 100 rows of .* are identical"),
+        (np.random.default_rng(0).normal(size=(9, 2)), ["--n-neighbors", "9"], "n_neighbors=9 is out of range"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--n-landmarks", "0"], "n_landmarks=0 is out of range"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--n-landmarks", "91"], "n_landmarks=91 is out of range"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--n-landmarks", "2"], "from 3 to 90"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--n-components", "0"], "n_components='0'"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--n-neighbors", "0"], "n_neighbors='0'"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--n-neighbors", "x"], "n_neighbors='x'"),
+        (np.arange(90.0)[:, None] ** 3, ["--n-components", "80", "--n-landmarks", "90"], "positive eigenvalue"),
+        (np.repeat(np.arange(4.0)[:, None], 50, axis=0), [], "4 distinct rows"),
+        (np.vstack([np.arange(40.0)[:, None], np.arange(5000.0, 5040)[:, None]]), [], "2 components, of sizes 40, 40"),
+        (np.full((50, 2), 1e200), [], "leave double precision"),
+        (np.empty((0, 3)), [], "empty"),
+        (np.arange(9.0), [], "2 dimensions"),
+        (np.array([["a", "b"]]), [], "real numbers"),
+        (np.ones((5, 2)) * 1j, [], "real numbers"),
+        (np.array([[1, "a"]], dtype=object), [], "real numbers|not a numpy file"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--diagonal-weight", "-1"], "diagonal_weight=-1.0"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--pca", "3"], "pca=3 is out of range"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--columns", "0,5"], "5"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--key", "X"], "key='X'"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--n-neighbours", "3"], "--n-neighbors"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--component-policy", "join"], "'bridge' or 'largest'"),
+    ],
+)
+def test_bad_input_is_exit_code_2_in_words(trigpoint, tmp_path, array, options, message):
+    np.save(tmp_path / "x.npy", array)
+    code, out, err = trigpoint("fit", tmp_path / "x.npy", "--store", tmp_path / "run", *options)
+    assert code == 2
+    assert re.search(message, err), err
+    assert "Traceback" not in err + out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit"], "source=None: it must be given; store=None: it must be given."),
+        (["fit", "nowhere.npy", "--store", "run"], "does not exist"),
+        (["fit", "points.xyz", "--store", "run"], "no known kind"),
+        (["fit", "s3://bucket/x.zarr", "--store", "run"], "local"),
+        (["status", "nowhere"], "store='nowhere' does not exist"),
+        (["export", "nowhere", "--output", "y.npy"], "store='nowhere' does not exist"),
+        (["gc", "nowhere"], "store='nowhere' does not exist"),
+        (["verify", "nowhere"], "store='nowhere' does not exist"),
+    ],
+)
+def test_what_is_not_there_is_named(trigpoint, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "points.xyz").touch()
+    code, _, err = trigpoint(*arguments)
+    assert code == 2
+    assert message in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_misspelt_settings_in_a_file_are_named(trigpoint, source, tmp_path):
+    (tmp_path / "run.toml").write_text("n_neighbours = 5\n")
+    code, _, err = trigpoint("fit", source, "--store", tmp_path / "run", "--config", tmp_path / "run.toml")
+    assert (code, err) == (2, "trigpoint: setting 'n_neighbours' is not known; did you mean 'n_neighbors'?\n")
+
+
+def test_a_store_that_cannot_be_written_is_refused_before_computing(trigpoint, source, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    code, out, err = trigpoint("fit", source, "--store", tmp_path / "file" / "run")
+    assert code == 1
+    assert "cannot be written: Not a directory" in err
+    assert "validate" not in out
+
+
+def test_a_warning_is_said_when_the_search_finds_too_few(tmp_path):
+    """Points without structure in many dimensions: many of their neighbors are in far cells. Said every time."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(9000, 30)).astype(np.float32))
+    command = [COMMAND, "fit", tmp_path / "x.npy", "--store", tmp_path / "run", *SMALL, "--recall", "0.6", "--json"]
+    for _ in range(2):
+        result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+        assert result.stderr.startswith("warning: The neighbor search finds")
+        assert json.loads(result.stdout)["quality"]["recall"] < 0.99
+
+
+def test_killed_it_goes_on_where_it_stopped(source, store, tmp_path):
+    """A real process and a real SIGKILL, as soon as the neighbors are found."""
+    run = tmp_path / "run"
+    command = [COMMAND, "fit", source, "--store", run, *SMALL]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(run.glob("neighbors/*/ledger/finished.json")) and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=200, check=True)
+    computed = json.loads(again.stdout)["computed"]
+    assert computed["neighbors"] == computed["order"] == 0
+    assert computed["publish"] == 1
+    fresh = tmp_path / "fresh"
+    subprocess.run([*command[:3], "--store", fresh, *SMALL], capture_output=True, timeout=200, check=True)
+    some, others = (sorted(path.glob("publish/*/*/c/**/*")) for path in (run, fresh))
+    assert [path.read_bytes() for path in some if path.is_file()] == [p.read_bytes() for p in others if p.is_file()]
+    assert not list(run.rglob("*.partial"))

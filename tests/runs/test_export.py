@@ -1,0 +1,88 @@
+"""Results as files of other kinds: the same numbers, in the source's order, with its ids."""
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from small import fitted
+
+from pipeline import export as export_module
+from pipeline.datasets import swiss_roll
+from pipeline.errors import InvalidInputError
+from pipeline.export import export
+from pipeline.runs import open_run
+
+N = 4500
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A run of a table with names for its rows, some of them not plain."""
+    folder = tmp_path_factory.mktemp("named")
+    names = np.array([f"point {i}" if i % 7 else f'„ü{i}", x' for i in range(N)])
+    np.savez(folder / "data.npz", X=swiss_roll(N, seed=0).points, names=names)
+    fitted(folder / "data.npz", folder / "run", key="X", id_column="names")
+    return open_run(folder / "run"), names
+
+
+@pytest.fixture(autouse=True)
+def _several_blocks(monkeypatch):
+    monkeypatch.setattr(export_module, "ROWS_PER_BLOCK", 1000)
+
+
+@pytest.mark.parametrize("array", ["projection", "residual", "ambiguous", "component"])
+def test_npy(tmp_path, named, array):
+    assert export(named[0], [array], tmp_path / "y.npy") == N
+    found = np.load(tmp_path / "y.npy")
+    expected = named[0].embedding(array)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("suffix", "read"), [("csv", pyarrow.csv.read_csv), ("parquet", pyarrow.parquet.read_table)])
+def test_tables_carry_ids_and_named_columns(tmp_path, named, suffix, read):
+    run, names = named
+    path = tmp_path / f"y.{suffix}"
+    export(run, ["projection", "gap", "ambiguous"], path)
+    table = read(path)
+    assert table.column_names == ["names", "projection_0", "projection_1", "gap", "ambiguous"]
+    assert table["names"].to_pylist() == names.tolist()
+    np.testing.assert_array_equal(table["projection_1"].to_numpy(), run.embedding("projection")[:, 1])
+    np.testing.assert_array_equal(table["gap"].to_numpy(), run.embedding("gap"))
+    np.testing.assert_array_equal(table["ambiguous"].to_numpy(), run.embedding("ambiguous"))
+
+
+def test_whole_numbers_are_ids_too(tmp_path):
+    points = swiss_roll(N, seed=0).points
+    ids = np.arange(N)[::-1] * 10
+    np.save(tmp_path / "x.npy", np.hstack([ids[:, None], points]))
+    fitted(tmp_path / "x.npy", tmp_path / "run", id_column="0")
+    run = open_run(tmp_path / "run")
+    np.testing.assert_array_equal(run.ids(), ids)
+    np.testing.assert_array_equal(run.ids(4000, 4300), ids[4000:4300])
+    export(run, ["component"], tmp_path / "y.parquet")
+    assert pyarrow.parquet.read_table(tmp_path / "y.parquet")["0"].to_pylist() == ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "name", "message"),
+    [
+        (["projection"], "y.xlsx", r"output='.*y\.xlsx' is of no known kind; end its name in \.npy, \.parquet, \.csv"),
+        (["projection", "gap"], "y.npy", r"array=projection,gap: a \.npy file holds one"),
+        (["projection"], "none/y.npy", "in a folder that does not exist"),
+        (["labels"], "y.npy", "array='labels' is not published"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(tmp_path, named, arrays, name, message):
+    with pytest.raises(InvalidInputError, match=message):
+        export(named[0], arrays, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_export_leaves_what_was_there(tmp_path, named, monkeypatch):
+    path = tmp_path / "y.npy"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(export_module, "_write_npy", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        export(named[0], ["projection"], path)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("y.npy", b"old")]

@@ -1,0 +1,58 @@
+"""Memory by arithmetic: every stage has a figure, and each grows only with what it depends on."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.memory import BASE, RunShape, release_free_memory, stage_peaks
+
+SHAPE = RunShape(
+    n_rows=4_000_000,
+    n_columns=128,
+    source_itemsize=4,
+    n_axes=128,
+    point_itemsize=4,
+    rows_each=65_536,
+    n_cells=3906,
+    cell_sample=249_984,
+    n_neighbors=10,
+    n_landmarks=1000,
+    landmark_candidates=50_000,
+    batch=5,
+    n_components=10,
+)
+
+
+def growth(**changes):
+    before, after = stage_peaks(SHAPE), stage_peaks(replace(SHAPE, **changes))
+    return {name for name in before if after[name] > before[name]}
+
+
+def test_more_rows_cost_memory_only_where_something_is_kept_for_every_node():
+    assert growth(n_rows=10 * SHAPE.n_rows) == {"graph", "components", "landmarks", "rows", "embed"}
+
+
+def test_larger_partitions_cost_memory_where_points_are_read():
+    assert {"validate", "cells", "assign", "order", "neighbors"} <= growth(rows_each=2 * SHAPE.rows_each)
+    assert {"rows", "model"}.isdisjoint(growth(rows_each=2 * SHAPE.rows_each))
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({"n_landmarks": 5000}, {"model", "embed"}),
+        ({"n_components": 100}, {"embed", "publish"}),
+        ({"batch": 64}, {"rows"}),
+        ({"n_neighbors": 40}, {"neighbors", "edges", "graph", "rows"}),
+    ],
+)
+def test_settings_cost_memory_in_their_own_stages(changes, stages):
+    assert growth(**changes) == stages
+
+
+def test_every_figure_holds_the_libraries_at_least():
+    assert all(isinstance(peak, int) and peak >= BASE for peak in stage_peaks(SHAPE).values())
+
+
+def test_releasing_memory_is_harmless():
+    release_free_memory()
