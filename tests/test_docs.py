@@ -1,24 +1,55 @@
 """What README shows runs and gives what it says."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from flows import cli
+from pipeline.config import FitSettings, fit_settings
 from pipeline.datasets import swiss_roll
+from pipeline.fitting import fit
+from pipeline.stages.publish import PUBLISHED
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def test_python_blocks_of_the_readme_run():
+def test_python_blocks_of_the_readme_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     points = swiss_roll(1200, seed=0).points
+    np.save("points.npy", points)
+    fit(fit_settings({"source": "points.npy", "store": "run.zarr"}))
     names = {"X": points[:1000], "new_points": points[1000:]}
     for block in blocks:
         exec(block, names)
+    assert names["run"].embedding("projection").shape == (1200, 2)
     assert names["placed"].shape == (200, 2)
     np.testing.assert_allclose(names["project"](names["model"], [names["outlier"]]), [[0, 0]], atol=1e-10)
     answer = names["restricted_reconstruction"](names["model"], [names["outlier"]])
     np.testing.assert_allclose(np.abs(answer.coordinates), [[0, 19.18]], atol=5e-3)
     assert answer.ambiguous.all()
+
+
+def test_commands_of_the_readme_are_understood(tmp_path, monkeypatch, capsys):
+    """Each line of the section on runs, on smaller data."""
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", swiss_roll(3000, seed=0).points)
+    block = re.search(r"## Embed a dataset on disk\n\n```sh\n(.*?)```", README, re.DOTALL).group(1)
+    lines = block.strip().splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        monkeypatch.setattr(sys, "argv", line.split())
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert end.value.code == 0, capsys.readouterr().err
+    assert np.load("projection.npy").shape == (3000, 10)
+
+
+def test_the_page_on_runs_names_every_setting_and_array():
+    page = (Path(__file__).parent.parent / "docs" / "runs.md").read_text()
+    for name in (*FitSettings.model_fields, *PUBLISHED):
+        assert f"`{name}`" in page, name
