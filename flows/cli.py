@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.options import takes_fit_settings
-from flows.terminal import run_command
+from flows.terminal import INTERRUPTED, run_command
 from pipeline.config import FitSettings
 
 app = typer.Typer(
@@ -51,7 +51,11 @@ def fit(
     """Embed a dataset on disk, with bounded memory. Killed, it goes on where it stopped when run again."""
     from flows.local import fit_locally
 
-    fit_locally(settings, take_over, as_json, typer.echo)
+    try:
+        fit_locally(settings, take_over, as_json, typer.echo)
+    except KeyboardInterrupt:
+        typer.echo("trigpoint: stopped; run the same command again to go on from here.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()

@@ -14,8 +14,6 @@ def run_command(command: Callable[[], None]) -> None:
     warnings.showwarning = _show_warning
     try:
         command()
-    except KeyboardInterrupt:
-        _end("stopped; run the same command again to go on from here.", INTERRUPTED)
     except Exception as error:
         _end_for(error)
 

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 
@@ -20,16 +21,49 @@ class Collapsed(NamedTuple):
 
 
 def collapse_duplicates(points: ArrayLike) -> Collapsed:
-    """One node for each group of identical rows, numbered by first appearance."""
-    # Adding 0 turns -0 into +0: equal numbers then have equal bytes, and rows compare as bytes.
+    """One node for each group of identical rows, numbered by first appearance.
+
+    Rows are compared by a hash first: only those that share theirs with another are compared in full.
+    """
+    # Adding 0 turns -0 into +0: equal numbers then have equal bytes.
     array = np.ascontiguousarray(checks.real_array("points", points, 2) + 0)
     checks.require_finite("points", array)
+    everything = np.arange(len(array))
+    leaders = everything.copy()
+    suspects = _sharing_their_hash(array)
+    leaders[suspects] = suspects[_first_equal(array[suspects])]
+    leading = leaders == everything
+    node_of = (np.cumsum(leading) - 1)[leaders]
+    return Collapsed(np.flatnonzero(leading), node_of, np.bincount(node_of))
+
+
+def _sharing_their_hash(array: AnyArray) -> IntArray:
+    """Rows, rising, whose bytes may be those of another row."""
+    hashes = np.empty(len(array), dtype=np.uint64)
+    _hash_rows(array.view(np.uint32), hashes)
+    order = np.argsort(hashes)
+    same = hashes[order[1:]] == hashes[order[:-1]]
+    return np.unique(np.concatenate([order[1:][same], order[:-1][same]]))
+
+
+def _first_equal(array: AnyArray) -> IntArray:
+    """For each row the first that has the same bytes."""
+    if not len(array):
+        return np.empty(0, dtype=np.int64)
     as_bytes = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
-    _, first, inverse, counts = np.unique(as_bytes, return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(first)
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
-    return Collapsed(first[order], number[inverse.ravel()], counts[order])
+    _, first, inverse = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse.ravel()])
+
+
+@compiled
+def _hash_rows(words: AnyArray, hashes: AnyArray) -> None:
+    """FNV-1a over 32-bit words, its high bits folded down."""
+    for i in range(len(words)):
+        value = np.uint64(14695981039346656037)
+        for word in words[i]:
+            value = (value ^ np.uint64(word)) * np.uint64(1099511628211)
+            value ^= value >> np.uint64(29)
+        hashes[i] = value
 
 
 def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:

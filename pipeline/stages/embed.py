@@ -72,21 +72,17 @@ class Embed(Stage):
         counts = np.bincount(node_of, minlength=last - first)
         kept = self._kept[first:last]
         result, sample = self._of_nodes(first, last)
-        # A residual and a multiplier are squares of lengths, and scale as such.
-        squares = [np.ldexp(part, 2 * self.exponent) for part in (result.residual, result.multiplier)]
-        lengths = [np.ldexp(part, self.exponent) for part in (result.gap, self._nearest(partition, counts))]
-        trust = np.stack([*squares, *lengths], axis=1)
+        trust = self._trust(result, partition, counts)
         coordinates = [np.ldexp(part, self.exponent) for part in (result.projection, result.restricted)]
         nodes = {
             "values": np.hstack([*coordinates, np.where(kept[:, None], trust, np.nan)]),
             "ambiguous": result.ambiguous,
             "component": self.graph.ledger.read("components").read(first, last),
         }
-        names = ledger.write_parts(partition, self._in_row_order(partition, nodes), EXCHANGE_ROWS)
-        sketches = _packed([sketch(column, counts[kept]) for column in trust[kept].T])
+        names = self._write_in_row_order(ledger, partition, node_of, nodes)
         others = {f"sample_{name}": part for name, part in zip(SAMPLE, sample, strict=True)}
-        names += ledger.write_parts(partition, {**others, "sketches": sketches})
-        return {"n_embedded": int(counts[kept].sum())}, names
+        others["sketches"] = _packed([sketch(column, counts[kept]) for column in trust[kept].T])
+        return {"n_embedded": int(counts[kept].sum())}, names + ledger.write_parts(partition, others)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         groups = sorted(figures)
@@ -99,9 +95,8 @@ class Embed(Stage):
         for name, array in arrays.items():
             ledger.write(name, array)
         n_embedded = sum(entry["n_embedded"] for entry in figures.values())
-        return {"n_embedded": n_embedded, "quantiles": found, "weight": self._weight, "exponent": self.exponent}, list(
-            arrays
-        )
+        report = {"n_embedded": n_embedded, "weight": self._weight, "exponent": self.exponent}
+        return {**report, "quantiles": found}, list(arrays)
 
     @cached_property
     def _model(self) -> LandmarkModel:
@@ -143,20 +138,26 @@ class Embed(Stage):
             whole[kept] = part
         return everything
 
-    def _nearest(self, partition: int, counts: IntArray) -> FloatArray:
-        """Distance of each node to the nearest other row; 0 where several rows are the same."""
-        nearest = self.neighbors.ledger.part("distances", partition).read()[:, 0]
-        return np.where(counts > 1, 0.0, nearest)
+    def _trust(self, result: Placed, partition: int, counts: IntArray) -> FloatArray:
+        """The trust columns (n, 4) of a group's nodes, in the user's units."""
+        # To the nearest other row, which is at no distance where several are the same.
+        distances = self.neighbors.ledger.part("distances", partition).read()[:, 0]
+        nearest = np.where(counts > 1, 0.0, distances)
+        # A residual and a multiplier are squares of lengths, and scale as such.
+        squares = [np.ldexp(part, 2 * self.exponent) for part in (result.residual, result.multiplier)]
+        return np.stack([*squares, *(np.ldexp(part, self.exponent) for part in (result.gap, nearest))], axis=1)
 
-    def _in_row_order(self, partition: int, nodes: dict[str, AnyArray]) -> dict[str, AnyArray]:
-        """What is known of nodes, for the source rows that they stand for, rows rising; and how many of those each
-        partition of the source has."""
+    def _write_in_row_order(
+        self, ledger: StageLedger, partition: int, node_of: IntArray, nodes: dict[str, AnyArray]
+    ) -> list[str]:
+        """Write what is known of nodes for the source rows that they stand for, rows rising; and how many of those
+        each partition of the source has."""
         rows = self.ordered.ledger.part("rows", partition).read()
         order = np.argsort(rows)
-        node_of = self.ordered.ledger.part("node_of", partition).read()[order]
         bounds = np.arange(self.partitions.count + 1) * self.partitions.rows_each
-        counts = np.diff(np.searchsorted(rows[order], bounds))
-        return {"rows": rows[order], "counts": counts, **{name: part[node_of] for name, part in nodes.items()}}
+        arrays = {"rows": rows[order], "counts": np.diff(np.searchsorted(rows[order], bounds))}
+        names = ledger.write_parts(partition, arrays, EXCHANGE_ROWS)
+        return names + ledger.write_taken(partition, nodes, node_of[order], EXCHANGE_ROWS)
 
 
 def chunk_ranges(first: int, last: int) -> list[tuple[int, int]]:

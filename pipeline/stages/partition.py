@@ -2,8 +2,8 @@
 
 Three steps, each a stage of its own in the ledger. `cells` finds centers on a sample. `assign` gives every row its cell
 and writes each partition of the source sorted by cell. `order` then gathers each group of consecutive cells from all
-of those, reading only its own slices: no step reads chunks x chunks. Identical rows share a cell, so `order` collapses
-them to one node each.
+of those, reading only its own slices: no step reads chunks x chunks. Identical rows share a cell and become one node:
+`assign` keeps one point for those of a partition, `order` for all.
 
 Rows are sorted by (cell, source row) and nodes numbered in that order, so nothing depends on the partitions' sizes.
 """
@@ -106,12 +106,15 @@ class Assign(Stage):
         centers = self.cells.ledger.read("centers").read()
         _, nearest = NeighborSearch(centers).query(points, 1)
         order = np.argsort(nearest[:, 0], kind="stable")
-        counts = np.bincount(nearest[:, 0], minlength=len(centers)).astype(np.int64)
-        arrays = {"points": points[order], "rows": numbers[order], "counts": counts}
-        return {"n_rows": len(points)}, ledger.write_parts(partition, arrays, EXCHANGE_ROWS)
+        points, cells = points[order], nearest[order, 0]
+        nodes = collapse_duplicates(points)
+        sizes = [np.bincount(which, minlength=len(centers)) for which in (cells, cells[nodes.first_rows])]
+        arrays = {"points": points[nodes.first_rows], "rows": numbers[order], "node_of": nodes.node_of}
+        names = ledger.write_parts(partition, arrays, EXCHANGE_ROWS)
+        return {"n_rows": len(points)}, names + ledger.write_parts(partition, {"counts": np.stack(sizes)})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        """The counts (partitions, cells) of all partitions together: where every slice begins."""
+        """How many rows, and distinct ones, every partition has in every cell (partitions, 2, cells)."""
         counts = np.stack([ledger.part("counts", p).read() for p in range(self.partitions.count)])
         ledger.write("counts", counts)
         return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
@@ -138,18 +141,24 @@ class Order(Stage):
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         counts = self._counts()
         first, last = (int(bound) for bound in _groups(counts, self.rows_each)[partition : partition + 2])
-        points, rows, cells = self._gathered(counts, first, last)
+        points, place_of, rows, cells = self._gathered(counts, first, last)
+        distinct = collapse_duplicates(points)
         order = np.lexsort((rows, cells))
-        points, rows, cells = points[order], rows[order], cells[order]
-        nodes = collapse_duplicates(points)
+        rows, cells, found = rows[order], cells[order], distinct.node_of[place_of[order]]
+        # Nodes are numbered by their first row in this order, not in that of the gathering.
+        _, first_places = np.unique(found, return_index=True)
+        in_order = np.argsort(first_places)
+        number = np.empty_like(in_order)
+        number[in_order] = np.arange(len(in_order))
+        leading = first_places[in_order]
         arrays = {
-            "points": points[nodes.first_rows],
+            "points": points[distinct.first_rows[in_order]],
             "rows": rows,
-            "node_of": nodes.node_of,
-            "first": rows[nodes.first_rows],
-            "sizes": np.bincount(cells[nodes.first_rows] - first, minlength=last - first).astype(np.int64),
+            "node_of": number[found],
+            "first": rows[leading],
+            "sizes": np.bincount(cells[leading] - first, minlength=last - first),
         }
-        figures = {"n_rows": len(rows), "n_nodes": len(nodes.first_rows), "n_columns": points.shape[1]}
+        figures = {"n_rows": len(rows), "n_nodes": len(leading), "n_columns": points.shape[1]}
         return figures, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
@@ -164,22 +173,25 @@ class Order(Stage):
     def _counts(self) -> IntArray:
         return np.asarray(self.assigned.ledger.read("counts").read())
 
-    def _gathered(self, counts: IntArray, first: int, last: int) -> tuple[AnyArray, IntArray, IntArray]:
-        """Points, source rows and cells of the cells from `first` up to `last`, from every partition of the source."""
-        begins = counts[:, :first].sum(axis=1)
-        ends = begins + counts[:, first:last].sum(axis=1)
-        points, rows, cells = [], [], []
+    def _gathered(self, counts: IntArray, first: int, last: int) -> tuple[AnyArray, IntArray, IntArray, IntArray]:
+        """What every partition of the source has in the cells from `first` up to `last`: distinct points, and for each
+        row the place of its point among them, its number and its cell."""
+        begins = counts[:, :, :first].sum(axis=2)
+        ends = begins + counts[:, :, first:last].sum(axis=2)
+        points, places, rows, cells, n_points = [], [], [], [], 0
         for p in range(self.n_source_partitions):
-            begin, end = int(begins[p]), int(ends[p])
-            points.append(self.assigned.ledger.part("points", p).read(begin, end))
-            rows.append(self.assigned.ledger.part("rows", p).read(begin, end))
-            cells.append(np.repeat(np.arange(first, last), counts[p, first:last]))
-        return np.concatenate(points), np.concatenate(rows), np.concatenate(cells)
+            (row, point), (row_end, point_end) = begins[p].tolist(), ends[p].tolist()
+            points.append(self.assigned.ledger.part("points", p).read(point, point_end))
+            places.append(self.assigned.ledger.part("node_of", p).read(row, row_end) - point + n_points)
+            rows.append(self.assigned.ledger.part("rows", p).read(row, row_end))
+            cells.append(np.repeat(np.arange(first, last), counts[p, 0, first:last]))
+            n_points += point_end - point
+        return np.concatenate(points), np.concatenate(places), np.concatenate(rows), np.concatenate(cells)
 
 
 def _groups(counts: IntArray, rows_each: int) -> IntArray:
     """Bounds of the groups of cells: consecutive cells of at most `rows_each` rows together, or one cell."""
-    sizes = counts.sum(axis=0).tolist()
+    sizes = counts[:, 0].sum(axis=0).tolist()
     bounds, filled = [0], 0
     for cell, size in enumerate(sizes):
         if filled and filled + size > rows_each:

@@ -21,6 +21,8 @@ from pipeline.types import AnyArray, Json
 FORMAT_VERSION = 1
 # Large enough to be written and read in one go, small enough that a slice costs little more than itself.
 CHUNK_BYTES = 1 << 18
+# Chunks written at once where rows are taken from an array: many repeat, and all at once could be far more than it.
+CHUNKS_TAKEN = 32
 
 
 def stage_digest(stage: str, settings: Json, inputs: Sequence[str]) -> str:
@@ -56,6 +58,16 @@ class StageLedger:
         """One partition's share of several arrays, to be read with `part`; the names for its commit."""
         for name, rows in arrays.items():
             self.write(_part_name(name, partition), rows, chunk_rows)
+        return [_part_name(name, partition) for name in arrays]
+
+    def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_rows: int) -> list[str]:
+        """Like `write_parts` of every array's rows at `index`, which are taken a few chunks at a time."""
+        step = CHUNKS_TAKEN * chunk_rows
+        for name, rows in arrays.items():
+            shape = (len(index), *rows.shape[1:])
+            array = self.create(_part_name(name, partition), shape, rows.dtype, chunk_rows)
+            for first in range(0, len(index), step):
+                array.write(first, rows[index[first : first + step]])
         return [_part_name(name, partition) for name in arrays]
 
     def part(self, name: str, partition: int) -> RowArray:

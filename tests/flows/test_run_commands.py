@@ -201,15 +201,33 @@ def test_a_warning_is_said_when_the_search_finds_too_few(tmp_path):
         assert json.loads(result.stdout)["quality"]["recall"] < 0.99
 
 
+def test_interrupted_it_stops_in_words_and_gives_the_store_back(source, tmp_path):
+    command = [COMMAND, "fit", source, "--store", tmp_path / "run", *SMALL]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for(process, tmp_path / "run", "order/*/ledger/finished.json")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == (
+        "trigpoint: stopped; run the same command again to go on from here.\n"
+    )
+    assert process.returncode == 130
+    assert json.loads((tmp_path / "run" / "lease" / "00000001.json").read_text())["released"]
+
+
+def wait_for(process, root, pattern):
+    """Until the process has written such a file."""
+    deadline = time.monotonic() + 120
+    while not list(root.glob(pattern)):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def test_killed_it_goes_on_where_it_stopped(source, store, tmp_path):
     """A real process and a real SIGKILL, as soon as the neighbors are found."""
     run = tmp_path / "run"
     command = [COMMAND, "fit", source, "--store", run, *SMALL]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list(run.glob("neighbors/*/ledger/finished.json")) and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.005)
+    wait_for(process, run, "neighbors/*/ledger/finished.json")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=200, check=True)
