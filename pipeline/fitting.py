@@ -53,9 +53,15 @@ class Fitted:
         return sum(outcome.n_computed for outcome in self.outcomes.values())
 
 
-def fit(settings: FitSettings, watch: Watch | None = None, take_over: bool = False) -> Fitted:
-    """Run every stage that is not complete, one partition after the other, and publish the result."""
-    source = open_source(settings.source, settings.key, settings.columns, settings.id_column)
+def fit(
+    settings: FitSettings, watch: Watch | None = None, take_over: bool = False, data: object | None = None
+) -> Fitted:
+    """Run every stage that is not complete, one partition after the other, and publish the result.
+
+    `data` is an array, also a lazy one, to be taken instead of what `settings.source` names.
+    """
+    given = settings.source if data is None else data
+    source = open_source(given, settings.key, settings.columns, settings.id_column)
     settings.check_against(*source.shape)
     store = run.create_run(settings.store)
     with lease.acquire(store, take_over) as held:

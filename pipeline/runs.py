@@ -1,6 +1,7 @@
 """A finished or unfinished run, to look at: `open_run(url)`."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ class Run:
         """Whether there are results to read."""
         return run.read_manifest(self._store) is not None
 
-    @property
+    @cached_property
     def manifest(self) -> Json:
-        """What was published and how it was made."""
+        """What was published and how it was made; that of the first time it is asked for, so that all fits together."""
         manifest = run.read_manifest(self._store)
         if manifest is None:
             raise StoreError(f"{self.url} has nothing published yet; run the fit to its end (`trigpoint status` it).")
@@ -64,16 +65,12 @@ class Run:
         if self.manifest["settings"]["id_column"] is None:
             return None
         validated = self._ledger("validate")
-        end = self.n_rows if stop is None else stop
-        pieces: list[AnyArray] = []
-        first = 0
-        for partition in sorted(validated.committed()):
-            part = validated.part("ids", partition)
-            low, high = max(start - first, 0), min(end - first, part.shape[0])
-            if low < high:
-                pieces.append(as_ids(part.read(low, high)))
-            first += part.shape[0]
-        return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+        end, each = self.n_rows if stop is None else stop, int(self._figures("validate")["rows_each"])
+        pieces: list[AnyArray] = [np.empty(0, np.int64)] if start >= end else []
+        for partition in range(start // each, -(-end // each)):
+            part, base = validated.part("ids", partition), partition * each
+            pieces.append(as_ids(part.read(max(start - base, 0), min(end - base, part.shape[0]))))
+        return np.concatenate(pieces)
 
     @property
     def n_rows(self) -> int:

@@ -96,7 +96,7 @@ class Embed(Stage):
             ledger.write(name, array)
         n_embedded = sum(entry["n_embedded"] for entry in figures.values())
         report = {"n_embedded": n_embedded, "weight": self._weight, "exponent": self.exponent}
-        return {**report, "quantiles": found}, list(arrays)
+        return {**report, "n_sampled": len(self._sampled), "quantiles": found}, list(arrays)
 
     @cached_property
     def _model(self) -> LandmarkModel:

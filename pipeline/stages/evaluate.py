@@ -54,13 +54,15 @@ class Evaluate(Stage):
 
     def _neighborhoods(self) -> Json:
         """Trustworthiness and continuity; None where the sample is too small to have neighborhoods."""
-        n_points = SAMPLE_BYTES // (8 * int(self.ordered.figures["n_columns"]))
-        numbers = self.embedded.ledger.read("nodes").read()[:n_points]
+        n_points = max(1, SAMPLE_BYTES // (8 * int(self.ordered.figures["n_columns"])))
+        # Every so manieth: neighboring numbers are neighbors in space.
+        every = slice(None, None, -(-int(self.embedded.figures["n_sampled"]) // n_points))
+        numbers = self.embedded.ledger.read("nodes").read()[every]
         k = min(self.n_neighbors, (len(numbers) - 1) // 2)
         if k < 1:
             return {"trustworthiness": None, "continuity": None}
         points, _ = OrderedNodes(self.cells, self.ordered).nodes(numbers)
-        coordinates = self.embedded.ledger.read("projection").read()[: len(numbers)]
+        coordinates = self.embedded.ledger.read("projection").read()[every]
         return {
             "trustworthiness": _described(trustworthiness(points, coordinates, k, seed=self.seed)),
             "continuity": _described(continuity(points, coordinates, k, seed=self.seed)),

@@ -78,7 +78,8 @@ class Validate(Stage):
         digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
         content = hashlib.sha256(repr((self.source.shape, self.source.dtype.str, digests)).encode()).hexdigest()
         report = {"content": content, "largest": largest, "n_rows": n_rows, "n_columns": n_columns}
-        return {**report, "n_dropped_rows": n_bad, "dtype": self.source.dtype.str}, ["moments", "ranges"]
+        report |= {"n_dropped_rows": n_bad, "dtype": self.source.dtype.str, "rows_each": self.partitions.rows_each}
+        return report, ["moments", "ranges"]
 
     def _refuses(self, figures: Json) -> bool:
         bad = self.missing == "error" and figures["bad_entries"] > 0

@@ -1,12 +1,15 @@
 """Whole fits: the numbers of LandmarkIsomap, whatever the chunks; only what changed is computed again."""
 
+import dask.array
 import numpy as np
 import pytest
-from small import fitted, roll_file
+from small import SETTINGS, Counting, fitted, roll_file
 
 from pipeline import LandmarkIsomap, open_run
+from pipeline.config import fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeldError, StoreError
+from pipeline.fitting import fit
 from pipeline.numerics.quality import procrustes_distance
 from pipeline.stages.publish import PUBLISHED
 from pipeline.store import lease, run
@@ -41,6 +44,18 @@ def test_equals_the_estimator(roll):
         found = up_to_sign(isomap.embedding_, opened.embedding(name))
         np.testing.assert_allclose(found, isomap.embedding_, rtol=0, atol=1e-5 * np.abs(isomap.embedding_).max())
     np.testing.assert_allclose(opened.model.eigenvalues * opened.unit**2, isomap.eigenvalues_, rtol=1e-6)
+
+
+def test_a_lazy_array_gives_what_a_file_does(tmp_path):
+    data = swiss_roll(4500, seed=0).points
+    fitted(saved(tmp_path, data), tmp_path / "file")
+    settings = fit_settings({**SETTINGS, "source": "an array", "store": str(tmp_path / "lazy")})
+    fit(settings, data=dask.array.from_array(data, chunks=(700, 2)))
+    some, others = open_run(tmp_path / "file"), open_run(tmp_path / "lazy")
+    assert some.embedding().tobytes() == others.embedding().tobytes()
+    again = Counting()
+    fit(settings, again, data=dask.array.from_array(data, chunks=(700, 2)))
+    assert again.stages == []
 
 
 def test_trust_columns_are_in_the_units_of_the_data(roll):
