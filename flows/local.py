@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from pipeline.config import FitSettings
-from pipeline.fitting import Fitted, fit
+from pipeline.fitting import STAGES, Fitted, fit
 from pipeline.runs import Run, StageStatus, open_run
 from pipeline.stages.stage import Outcome, Watch
 from pipeline.store import lease, run
@@ -82,7 +82,8 @@ def _summary(opened: Run, fitted: Fitted) -> list[str]:
 def _component_line(figures: Json) -> str:
     found = f"The neighbor graph has {figures['n_components']:,} components"
     if figures["n_bridges"]:
-        return f"{found}, joined by their {figures['n_bridges']:,} shortest links."
+        kind = "their" if figures["exact"] else "nearly the"
+        return f"{found}, joined by {kind} {figures['n_bridges']:,} shortest links."
     return f"{found}; only the largest is embedded, other rows are NaN."
 
 
@@ -91,9 +92,10 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     opened = open_run(store)
     stages = opened.status
     published = opened.published
+    current = published and opened.is_current
     value = {"published": published, "stages": [asdict(stage) for stage in stages]}
     lines = [_stage_line(stage) for stage in stages]
-    ended = "published" if published and all(stage.complete for stage in stages) else "not complete"
+    ended = "published" if current else "not complete"
     return value, [*lines, f"{store}: {ended}."]
 
 
@@ -107,7 +109,7 @@ def collected_garbage(store: str) -> tuple[Json, list[str]]:
     target = run.open_store(store, writable=True)
     with lease.acquire(target):
         target.sweep_partials()
-        paths = run.superseded(target)
+        paths = run.superseded(target, STAGES)
         freed = sum(run.size(target, path) for path in paths)
         for path in paths:
             run.remove(target, path)

@@ -10,6 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pipeline.errors import InvalidInputError
 
+# Fields that would take true for 1.
+NUMBERS = (
+    *("pca", "n_neighbors", "recall", "n_landmarks"),
+    *("n_components", "diagonal_weight", "seed", "partition_mib"),
+)
+# A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
+MOST_PCA_COLUMNS = 8192
+
 
 class FitSettings(BaseModel):
     """Everything that a fit can be told. Each field is a key of the TOML file and an option of `trigpoint fit`."""
@@ -53,6 +61,18 @@ class FitSettings(BaseModel):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return tuple(map(str, value)) if isinstance(value, list | tuple) else value
 
+    @field_validator("key", "id_column", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator(*NUMBERS, mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("a number is needed")  # noqa: TRY004  pydantic takes ValueErrors
+        return value
+
     def of_results(self) -> dict[str, Any]:
         """Settings that results depend on, for the manifest."""
         return self.model_dump(mode="json", exclude={"source", "store"})
@@ -67,6 +87,11 @@ class FitSettings(BaseModel):
             _require_range("n_landmarks", self.n_landmarks, self.n_components + 1, n_rows, why)
         if self.pca is not None:
             _require_range("pca", self.pca, 1, n_columns, f"{n_columns} columns are chosen")
+            if n_columns > MOST_PCA_COLUMNS:
+                raise InvalidInputError(
+                    f"pca={self.pca} needs a matrix of {n_columns} x {n_columns}; at most {MOST_PCA_COLUMNS} columns "
+                    "are supported: choose some with columns."
+                )
         if not isinstance(self.diagonal_weight, str):
             _require_range("diagonal_weight", self.diagonal_weight, 1e-30, 1e30, "or 'balanced'")
 

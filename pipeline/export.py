@@ -33,12 +33,22 @@ def export(run: Run, arrays: list[str], output: Path) -> int:
         raise InvalidInputError(f"output={str(output)!r} is in a folder that does not exist; create it first.")
     for name in arrays:
         run.array(name)
+    _require_free_name(run, arrays, output)
     with _whole_file(output) as file:
         if output.suffix == ".npy":
             _write_npy(run, arrays[0], file)
         else:
             _write_table(run, arrays, file, output.suffix)
     return run.n_rows
+
+
+def _require_free_name(run: Run, arrays: list[str], output: Path) -> None:
+    taken = {column for name in arrays for column in _named_columns(name, run.embedding(name, 0, 1))}
+    if output.suffix != ".npy" and run.manifest["settings"]["id_column"] in taken:
+        name = run.manifest["settings"]["id_column"]
+        raise InvalidInputError(
+            f"id_column={name!r} is also the name of a result; rename it in the source and fit again."
+        )
 
 
 @contextmanager

@@ -3,17 +3,15 @@
 How a stage is run (here, on a cluster, under an orchestrator) is the caller's choice; `chain` says what comes next.
 """
 
-import platform
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from pipeline.config import FitSettings
 from pipeline.errors import InvalidInputError, RecallWarning
 from pipeline.memory import RunShape
-from pipeline.numerics.cells import SAMPLE_PER_CELL, cell_count
+from pipeline.numerics.cells import cell_count, sample_size
 from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source, open_source
@@ -35,10 +33,16 @@ from pipeline.store.lease import Lease
 from pipeline.types import Json
 
 Runner = Callable[[Stage], Outcome]
+# Every stage that a fit may have, in order.
+STAGES = tuple(
+    stage.name
+    for stage in (
+        *(Validate, Axes, Cells, Assign, Order, Probes, Neighbors, Edges, Graph),
+        *(Components, Landmarks, Rows, Model, Embed, Evaluate, Publish),
+    )
+)
 # Below this share of true neighbors a fit says so.
 PROMISED_RECALL = 0.99
-# Libraries that results may depend on to the bit.
-RECORDED = ("trigpoint", "numpy", "scipy", "numba", "faiss-cpu", "zarr")
 
 
 @dataclass(frozen=True)
@@ -63,19 +67,29 @@ def fit(
     given = settings.source if data is None else data
     source = open_source(given, settings.key, settings.columns, settings.id_column)
     settings.check_against(*source.shape)
+    _require_apart(settings)
     store = run.create_run(settings.store)
     with lease.acquire(store, take_over) as held:
         store.sweep_partials()
         journal = Journal(held)
 
         def run_one(stage: Stage) -> Outcome:
+            held.ensure_held()
             journal.note(stage)
             return run_stage(held, stage, watch=watch)
 
         outcomes = chain(settings, source, run_one)
         _warn_of_low_recall(outcomes["neighbors"].figures)
+        held.ensure_held()
         run.publish(store, _manifest(settings, source), [outcome.ledger for outcome in outcomes.values()])
     return Fitted(outcomes)
+
+
+def _require_apart(settings: FitSettings) -> None:
+    """A run inside its own source would change it."""
+    source, store = Path(settings.source).resolve(), run.local_path(settings.store).resolve()
+    if source == store or source in store.parents:
+        raise InvalidInputError(f"store={settings.store!r} is inside the source {settings.source!r}; choose another.")
 
 
 class Journal:
@@ -142,7 +156,7 @@ def run_shape(settings: FitSettings, source: Source) -> RunShape:
         point_itemsize=point_dtype(source.dtype).itemsize,
         rows_each=source_partitions(settings, source).rows_each,
         n_cells=cell_count(n),
-        cell_sample=min(n, SAMPLE_PER_CELL * cell_count(n)),
+        cell_sample=sample_size(n, settings.pca or columns),
         n_neighbors=settings.n_neighbors,
         n_landmarks=m,
         landmark_candidates=candidates,
@@ -188,14 +202,4 @@ def _manifest(settings: FitSettings, source: Source) -> Json:
     return {
         "settings": settings.of_results(),
         "source": {"name": Path(source.name).name, "n_rows": source.shape[0], "n_columns": source.shape[1]},
-        "versions": {name: version(name) for name in RECORDED},
-        "machine": f"{platform.machine()} {_cpu()}".strip(),
     }
-
-
-def _cpu() -> str:
-    """The processor's name: compiled code chooses its instructions by it, and so the last bits of results."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else ""

@@ -15,7 +15,8 @@ EARLY = ("validate", "axes", "cells", "assign", "order")
 SEARCH = 96 * MIB
 # Points in memory at once: the group that is searched for, the one that is searched in, one to spare.
 GROUPS = 3
-PROBED_NODES = 1500
+# Sampled points whose distances to all cells are held at once.
+RANKED_POINTS = 128
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
         "cells": shape.cell_sample * shape.n_axes * (shape.point_itemsize + 4) + shape.reading,
         "assign": shape.reading + 2 * shape.block + SEARCH + 16 * shape.n_cells * shape.n_axes,
         "order": 9 * shape.block,
-        "probes": groups + 16 * rows * shape.n_axes + SEARCH + 32 * PROBED_NODES * shape.n_cells,
+        "probes": groups + SEARCH + 32 * RANKED_POINTS * shape.n_cells,
         "neighbors": groups + 3 * shape.block + SEARCH + 48 * edges,
         "edges": 96 * edges,
         "graph": max(2 * 96 * edges, 6 * per_node),

@@ -42,6 +42,12 @@ class Run:
         """Whether there are results to read."""
         return run.read_manifest(self._store) is not None
 
+    @property
+    def is_current(self) -> bool:
+        """Whether what is published is what the latest command was to make."""
+        published = {name: entry["digest"] for name, entry in self.manifest["stages"].items()}
+        return published == {entry["stage"]: entry["digest"] for entry in run.read_journal(self._store)}
+
     @cached_property
     def manifest(self) -> Json:
         """What was published and how it was made; that of the first time it is asked for, so that all fits together."""

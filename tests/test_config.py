@@ -36,6 +36,8 @@ def test_words_of_the_command_line_are_understood():
         ({"component_policy": "join"}, "component_policy='join': .*'error', 'bridge' or 'largest'"),
         ({"recall": 1.5}, "recall=1.5: .*less than or equal to 1"),
         ({"source": None}, "source=None: "),
+        ({"n_neighbors": True}, "n_neighbors=True: .*a number is needed"),
+        ({"diagonal_weight": True}, "diagonal_weight=True: .*a number is needed"),
     ],
 )
 def test_wrong_settings_are_named(wrong, message):
@@ -63,6 +65,15 @@ def test_what_is_not_given_is_named():
 def test_settings_that_do_not_fit_the_source_are_refused(settings, message):
     with pytest.raises(InvalidInputError, match=message):
         fit_settings({**BASE, **settings}).check_against(100, 5)
+
+
+def test_too_many_columns_for_principal_axes_are_refused():
+    with pytest.raises(InvalidInputError, match=r"pca=2 needs a matrix of 9000 x 9000; at most 8192 columns"):
+        fit_settings({**BASE, "pca": 2}).check_against(100, 9000)
+
+
+def test_columns_may_be_numbers_in_a_file():
+    assert fit_settings({**BASE, "id_column": 0}).id_column == "0"
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.memory import BASE, RunShape, release_free_memory, stage_peaks
+from pipeline.memory import BASE, RunShape, stage_peaks
 
 SHAPE = RunShape(
     n_rows=4_000_000,
@@ -52,7 +52,3 @@ def test_settings_cost_memory_in_their_own_stages(changes, stages):
 
 def test_every_figure_holds_the_libraries_at_least():
     assert all(isinstance(peak, int) and peak >= BASE for peak in stage_peaks(SHAPE).values())
-
-
-def test_releasing_memory_is_harmless():
-    release_free_memory()

@@ -9,6 +9,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 ITERATIONS = 12
 # Points of the sample per cell: what k-means needs to place a center, and no more.
 SAMPLE_PER_CELL = 64
+SAMPLE_BYTES = 1 << 28
 ROWS_PER_CELL = 1024
 MAX_CELLS = 16_384
 
@@ -16,6 +17,13 @@ MAX_CELLS = 16_384
 def cell_count(n_points: int) -> int:
     """About one cell for a thousand points."""
     return max(1, min(MAX_CELLS, n_points // ROWS_PER_CELL))
+
+
+def sample_size(n_points: int, n_columns: int) -> int:
+    """How many points to place the cells by: 64 a cell, fewer where those would take more than 256 MB."""
+    n_cells = cell_count(n_points)
+    affordable = max(2 * n_cells, SAMPLE_BYTES // (4 * n_columns))
+    return min(n_points, SAMPLE_PER_CELL * n_cells, affordable)
 
 
 def cell_centers(sample: AnyArray, n_cells: int, seed: int) -> FloatArray:

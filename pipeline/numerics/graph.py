@@ -26,7 +26,7 @@ def collapse_duplicates(points: ArrayLike) -> Collapsed:
     Rows are compared by a hash first: only those that share theirs with another are compared in full.
     """
     # Adding 0 turns -0 into +0: equal numbers then have equal bytes.
-    array = np.ascontiguousarray(checks.real_array("points", points, 2) + 0)
+    array = np.ascontiguousarray(checks.real_array("points", points, 2, allow_empty=True) + 0)
     checks.require_finite("points", array)
     everything = np.arange(len(array))
     leaders = everything.copy()

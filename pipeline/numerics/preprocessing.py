@@ -73,4 +73,5 @@ def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]
         values, vectors = eigh(scatter)
     axes = vectors[:, ::-1][:, :n_axes]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(n_axes)])
-    return axes * signs, float(values[::-1][:n_axes].sum() / values.sum())
+    total = float(values.sum())
+    return axes * signs, float(values[::-1][:n_axes].sum()) / total if total > 0 else 0.0

@@ -41,7 +41,8 @@ def normalized_stress(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_
     if not dissimilarities.any():
         raise InvalidInputError("to_landmarks are all zero; stress relative to them is undefined.")
     misfit = dissimilarities - cdist(points, landmarks)
-    return float(np.linalg.norm(misfit) / np.linalg.norm(dissimilarities))
+    # Not a norm of BLAS: its bytes depend on the number of threads.
+    return float(np.sqrt((misfit**2).sum() / (dissimilarities**2).sum()))
 
 
 def trustworthiness(

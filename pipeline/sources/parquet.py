@@ -67,7 +67,7 @@ class ParquetTable:
         digest = hashlib.sha256()
         for stamp in self._stamps:
             now = Stamp.of(stamp.path)
-            digest.update(f"{stamp.path.name}\0{now.size}\0{now.changed}\n".encode(errors="surrogateescape"))
+            digest.update(repr(sorted(now.described().items())).encode(errors="surrogateescape"))
         return {"kind": "parquet", "files": digest.hexdigest()}
 
     def parts(self, start: int, stop: int, columns: Columns) -> Iterator[tuple[int, Any]]:

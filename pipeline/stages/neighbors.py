@@ -8,7 +8,7 @@ neighbor is found if and only if its cell is among them, so the recall is that o
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -27,8 +27,8 @@ NODE_BITS_COUNT = 31
 NODE_BITS = (1 << NODE_BITS_COUNT) - 1
 CHOOSING_NODES = 500
 AUDITED_NODES = 1000
-# What the choice aims at, a little above what is promised.
-DEFAULT_RECALL = 0.995
+# Nodes of a group compared with the sample at once, and points of it whose distances to all cells are held.
+NODES_COMPARED, RANKED_POINTS = 2048, 128
 # Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
 LEAST_PROBES = 4
 
@@ -41,7 +41,8 @@ class OrderedNodes:
         self.groups: IntArray = ordered.ledger.read("groups").read()
         self.offsets = np.concatenate([[0], np.cumsum(ordered.ledger.read("cell_sizes").read())])
         self._ledger = ordered.ledger
-        self.group = lru_cache(GROUPS_IN_MEMORY)(self._read_group)
+        # Not over a method of this object: the cycle would keep groups in memory until it is collected.
+        self.group = lru_cache(GROUPS_IN_MEMORY)(partial(_read_group, ordered.ledger))
 
     @property
     def n_cells(self) -> int:
@@ -107,8 +108,9 @@ class OrderedNodes:
         points, rows = (self._ledger.part(name, group).read(begin - base, end - base) for name in ("points", "first"))
         return points, node_keys(rows, begin)
 
-    def _read_group(self, number: int) -> tuple[AnyArray, IntArray]:
-        return self._ledger.part("points", number).read(), self._ledger.part("first", number).read()
+
+def _read_group(ledger: StageLedger, number: int) -> tuple[AnyArray, IntArray]:
+    return ledger.part("points", number).read(), ledger.part("first", number).read()
 
 
 def node_keys(rows: IntArray, first: int) -> IntArray:
@@ -124,7 +126,7 @@ class Probes(Stage):
     ordered: Outcome
     n_neighbors: int
     seed: int
-    recall: float = DEFAULT_RECALL
+    recall: float
     name = "probes"
 
     def settings(self) -> Json:
@@ -145,8 +147,10 @@ class Probes(Stage):
             )
         size = min(nodes.n_nodes, CHOOSING_NODES + AUDITED_NODES)
         drawn = np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False)
-        choosing, audited = drawn[: max(1, size - AUDITED_NODES)], drawn[-AUDITED_NODES:]
-        n_probes = nodes.n_cells if self.recall == 1 else self._enough_probes(nodes, np.sort(choosing))
+        choosing, audited = drawn[:-AUDITED_NODES], drawn[-AUDITED_NODES:]
+        # With too few nodes for two samples, searching everywhere costs little.
+        exactly = self.recall == 1 or len(choosing) < CHOOSING_NODES
+        n_probes = nodes.n_cells if exactly else self._enough_probes(nodes, np.sort(choosing))
         recall = float((self._cell_ranks(nodes, np.sort(audited)) < n_probes).mean())
         return {"n_probes": n_probes, "recall": recall, "audited": len(audited)}, []
 
@@ -162,11 +166,15 @@ class Probes(Stage):
     def _cell_ranks(self, nodes: OrderedNodes, sample: IntArray) -> IntArray:
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
         points, rows = nodes.nodes(sample)
-        neighbor_cells = exact_neighbor_cells(nodes, points, rows, self.n_neighbors)
-        _, order = nodes.center_search.query(points, nodes.n_cells)
-        ranks = np.empty_like(order)
-        np.put_along_axis(ranks, order, np.arange(order.shape[1])[None], axis=1)
-        return np.take_along_axis(ranks, neighbor_cells, axis=1).ravel()
+        neighbor_cells = exact_neighbor_cells(nodes, points, (rows << NODE_BITS_COUNT) | sample, self.n_neighbors)
+        found = []
+        for first in range(0, len(points), RANKED_POINTS):
+            block = slice(first, first + RANKED_POINTS)
+            _, order = nodes.center_search.query(points[block], nodes.n_cells)
+            ranks = np.empty_like(order)
+            np.put_along_axis(ranks, order, np.arange(order.shape[1])[None], axis=1)
+            found.append(np.take_along_axis(ranks, neighbor_cells[block], axis=1).ravel())
+        return np.concatenate(found)
 
 
 @dataclass(frozen=True)
@@ -247,16 +255,13 @@ def _by_cell(probes: IntArray) -> tuple[IntArray, list[IntArray]]:
     return cells, np.split(order // probes.shape[1], begins[1:])
 
 
-def exact_neighbor_cells(nodes: OrderedNodes, points: AnyArray, rows: IntArray, k: int) -> IntArray:
+def exact_neighbor_cells(nodes: OrderedNodes, points: AnyArray, keys: IntArray, k: int) -> IntArray:
     """The cells (p, k) of the true k nearest of some nodes, found by looking at all of them."""
-    best: list[AnyArray] = [np.empty((len(points), 0), dtype) for dtype in (np.float64, np.int64, np.int64)]
+    distances, found = empty_lists(len(points), k)
     for group in range(nodes.n_groups):
-        reference, sources = nodes.group(group)
-        distances, places = NeighborSearch(reference).query(points, min(k + 1, len(reference)))
-        begin = nodes.offsets[nodes.groups[group]]
-        cells = np.searchsorted(nodes.offsets, places + begin, side="right") - 1
-        distances = np.where(sources[places] == rows[:, None], np.inf, distances)
-        joined = [np.concatenate(pair, axis=1) for pair in zip(best, (distances, sources[places], cells), strict=True)]
-        order = np.lexsort((joined[1], joined[0]), axis=1)[:, :k]
-        best = [np.take_along_axis(part, order, axis=1) for part in joined]
-    return best[2]
+        reference, rows = nodes.group(group)
+        reference_keys = node_keys(rows, int(nodes.offsets[nodes.groups[group]]))
+        for first in range(0, len(rows), NODES_COMPARED):
+            place = slice(first, first + NODES_COMPARED)
+            refine_neighbors(reference[place], reference_keys[place], points, keys, distances, found)
+    return np.asarray(np.searchsorted(nodes.offsets, found & NODE_BITS, side="right") - 1)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError
-from pipeline.numerics.cells import SAMPLE_PER_CELL, cell_centers, cell_count
+from pipeline.numerics.cells import cell_centers, cell_count, sample_size
 from pipeline.numerics.graph import collapse_duplicates
 from pipeline.numerics.neighbors import NeighborSearch
 from pipeline.partitions import RowPartitions
@@ -46,38 +45,32 @@ class Cells(Stage):
         return 1
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        n_cells = cell_count(self.partitions.n_rows)
-        sample = self._sample(n_cells)
-        centers = cell_centers(sample, min(n_cells, len(sample)), self.seed)
+        sample = self._sample()
+        n_cells = cell_count(self.data.validated.figures["n_rows"] - self.data.validated.figures["n_dropped_rows"])
+        centers = cell_centers(sample, n_cells, self.seed)
         ledger.write("centers", centers)
         return {"n_cells": len(centers)}, ["centers"]
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         return figures[0], ["centers"]
 
-    def _sample(self, n_cells: int) -> AnyArray:
-        """Rows chosen by number, so that the sample does not depend on how the source is cut."""
-        n = self.partitions.n_rows
-        chosen = np.sort(np.random.default_rng(self.seed).choice(n, min(n, n_cells * SAMPLE_PER_CELL), replace=False))
-        sample = np.empty((len(chosen), self.data.n_columns), dtype=self.data.preprocessing.dtype)
+    def _sample(self) -> AnyArray:
+        """Rows drawn by their rank among the usable ones, so that the sample does not depend on how they are cut."""
+        validated = self.data.validated
+        n_usable = validated.figures["n_rows"] - validated.figures["n_dropped_rows"]
+        size = sample_size(n_usable, self.data.n_columns)
+        chosen = np.sort(np.random.default_rng(self.seed).choice(n_usable, size, replace=False))
+        sample = np.empty((size, self.data.n_columns), dtype=self.data.preprocessing.dtype)
+        seen = 0
         for partition in range(self.partitions.count):
-            rows = self.partitions.rows(partition)
-            first, last = np.searchsorted(chosen, [rows.start, rows.stop])
+            n_here = int(validated.ledger.part("usable", partition).read().sum())
+            first, last = np.searchsorted(chosen, [seen, seen + n_here])
             if first < last:
-                sample[first:last] = self.data.read(rows.start, rows.stop)[chosen[first:last] - rows.start]
-        return _usable_part(sample, self.data.source.name)
-
-
-def _usable_part(sample: AnyArray, name: str) -> AnyArray:
-    usable = usable_rows(sample)
-    if usable.all():
+                rows = self.partitions.rows(partition)
+                points = self.data.read(rows.start, rows.stop)
+                sample[first:last] = points[np.flatnonzero(usable_rows(points))[chosen[first:last] - seen]]
+            seen += n_here
         return sample
-    if not usable.any():
-        raise InvalidInputError(
-            f"none of {len(sample)} rows drawn from {name} is free of NaN and infinite entries; too few are left to "
-            "embed: fill them or choose other columns."
-        )
-    return sample[usable]
 
 
 @dataclass(frozen=True)

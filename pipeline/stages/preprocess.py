@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
@@ -20,8 +19,6 @@ from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, Json
 
 GRAINS_PER_BLOCK = 64
-# A scatter matrix of 512 MB; wider tables need a choice of columns first.
-MOST_COLUMNS = 8192
 
 
 @dataclass(frozen=True)
@@ -91,12 +88,6 @@ class Axes(Stage):
         return [str(self.validated.figures["content"])]
 
     def n_partitions(self) -> int:
-        n_columns = self.source.shape[1]
-        if n_columns > MOST_COLUMNS:
-            raise InvalidInputError(
-                f"pca={self.n_axes} needs a matrix of {n_columns} x {n_columns}; at most {MOST_COLUMNS} columns are "
-                "supported: choose some with columns."
-            )
         return self._blocks.count
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:

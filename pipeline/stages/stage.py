@@ -16,6 +16,8 @@ class Stage(ABC):
     """One step of a run. A partition may be computed twice, and must then write the same bytes."""
 
     name: str
+    # To be raised when the stage writes something else than before for the same settings and inputs.
+    version = 1
 
     @abstractmethod
     def settings(self) -> Json:
@@ -71,7 +73,9 @@ def serially(work: Callable[[int], None], partitions: Iterable[int]) -> None:
 
 def ledger_of(lease: Lease, stage: Stage) -> StageLedger:
     """Where a stage's results are or will be."""
-    return StageLedger(lease.store, stage.name, stage_digest(stage.name, stage.settings(), stage.inputs()))
+    return StageLedger(
+        lease.store, stage.name, stage_digest(stage.name, stage.version, stage.settings(), stage.inputs())
+    )
 
 
 def run_stage(lease: Lease, stage: Stage, execute: Execute = serially, watch: Watch | None = None) -> Outcome:
@@ -99,5 +103,6 @@ def _completed(lease: Lease, stage: Stage, ledger: StageLedger, execute: Execute
 
     execute(work, missing)
     figures, arrays = stage.finish(ledger, ledger.committed())
+    lease.ensure_held()
     ledger.finish(n_partitions, figures, arrays)
     return Outcome(ledger, figures, len(missing))

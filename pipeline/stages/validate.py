@@ -7,6 +7,7 @@ The id column, if there is one, is copied into the run, so that results can be e
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, Json
 
 LISTED_ROWS = 5
+# Whole numbers up to here are doubles to the last digit.
+LARGEST_EXACT = 2**53
 
 Missing = Literal["error", "drop"]
 
@@ -40,7 +43,12 @@ class Validate(Stage):
         return {"rows_each": self.partitions.rows_each, "missing": self.missing}
 
     def inputs(self) -> list[str]:
-        return [repr(sorted(self.source.fingerprint().items()))]
+        return [self._fingerprint]
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        # Once: of an array it takes a pass over the data.
+        return repr(sorted(self.source.fingerprint().items()))
 
     def n_partitions(self) -> int:
         return self.partitions.count
@@ -67,6 +75,11 @@ class Validate(Stage):
         self._refuse_bad_entries(entries, n_bad)
         largest = max(entry["largest"] for entry in entries)
         checks.require_squarable(self.source.name, np.array([largest]))
+        if self.source.dtype.kind in "iu" and largest > LARGEST_EXACT:
+            raise InvalidInputError(
+                f"{self.source.name} holds whole numbers up to {largest:.0f}, beyond 2^53 = {LARGEST_EXACT}, where "
+                "double precision rounds them and distinct rows become the same; subtract an offset or rescale."
+            )
         ranges = self._merged_ranges(ledger)
         n_rows, n_columns = self.source.shape
         if (ranges[0] == ranges[1]).all():

@@ -57,7 +57,7 @@ class ForeignArray:
         digest = hashlib.sha256()
         for line in sorted(_listed(self._folder)):
             digest.update(line.encode(errors="surrogateescape"))
-        return {"kind": "zarr", "array": self._folder.name, "files": digest.hexdigest()}
+        return {"kind": "zarr", "array": str(self._folder.resolve()), "files": digest.hexdigest()}
 
 
 def is_array(folder: Path) -> bool:

@@ -6,6 +6,7 @@ identity; elsewhere taking over must be asked for. Whoever holds a later epoch h
 """
 
 import os
+import re
 import socket
 import uuid
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from zarr.abc.store import Store
 from pipeline.errors import LeaseHeldError
 from pipeline.store.objects import Objects
 from pipeline.types import Json
+
+NAME = re.compile(r"[0-9]{8}\.json")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Lease:
     def release(self) -> None:
         """Give the store back, unless it has been taken over."""
         if _latest(Objects(self.store))[0] == self.epoch:
-            Objects(self.store).declare(_key(self.epoch), {**self.holder, "released": True})
+            Objects(self.store).write(_key(self.epoch), {**self.holder, "released": True})
 
     def __enter__(self) -> Self:
         return self
@@ -60,15 +63,19 @@ def acquire(store: Store, take_over: bool = False) -> Lease:
     if not objects.create(_key(epoch + 1), mine):
         _, winner = _latest(objects)
         raise LeaseHeldError(f"{store} was taken at this moment by {_described(winner)}; wait for it to end.")
-    for name in objects.names("lease"):
+    for name in _names(objects):
         if _epoch_of(name) < epoch:
             objects.delete(f"lease/{name}")
     return Lease(store, epoch + 1, mine)
 
 
 def _latest(objects: Objects) -> tuple[int, Json | None]:
-    epochs = [_epoch_of(name) for name in objects.names("lease")]
+    epochs = [_epoch_of(name) for name in _names(objects)]
     return (max(epochs), objects.read(_key(max(epochs)))) if epochs else (0, None)
+
+
+def _names(objects: Objects) -> list[str]:
+    return [name for name in objects.names("lease") if NAME.fullmatch(name)]
 
 
 def _key(epoch: int) -> str:
@@ -81,14 +88,28 @@ def _epoch_of(name: str) -> int:
 
 def _identity(pid: int) -> Json:
     """What names a process on a machine since its boot; a number alone is used again."""
-    return {"host": socket.gethostname(), "boot": _boot_id(), "pid": pid, "started": _start_time(pid)}
+    return {
+        "host": socket.gethostname(),
+        "boot": _boot_id(),
+        "processes": _process_space(),
+        "pid": pid,
+        "started": _start_time(pid),
+    }
 
 
 def _is_dead(holder: Json) -> bool:
     """Whether the holder can be known to be gone: same machine and boot, and its process is not there any more."""
     if holder.get("host") != socket.gethostname() or not _boot_id():
         return False
+    if holder.get("boot") == _boot_id() and holder.get("processes") != _process_space():
+        return False  # a container on the same machine: its processes cannot be seen from here
     return holder.get("boot") != _boot_id() or _start_time(int(holder["pid"])) != holder.get("started")
+
+
+def _process_space() -> str:
+    """Which processes have their numbers in common with this one."""
+    path = Path("/proc/self/ns/pid")
+    return os.readlink(path) if path.exists() else ""
 
 
 def _boot_id() -> str:

@@ -6,8 +6,12 @@ chunks says nothing: only what the ledger holds is read.
 """
 
 import math
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -19,15 +23,19 @@ from pipeline.store.objects import Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 
 FORMAT_VERSION = 1
+RECORDED = ("trigpoint", "numpy", "scipy", "numba", "faiss-cpu", "zarr")
 # Large enough to be written and read in one go, small enough that a slice costs little more than itself.
 CHUNK_BYTES = 1 << 18
 # Chunks written at once where rows are taken from an array: many repeat, and all at once could be far more than it.
 CHUNKS_TAKEN = 32
 
 
-def stage_digest(stage: str, settings: Json, inputs: Sequence[str]) -> str:
-    """The name under which a stage's results are kept: the same for the same work, and for nothing else."""
-    identity = {"stage": stage, "settings": settings, "inputs": list(inputs), "format_version": FORMAT_VERSION}
+def stage_digest(stage: str, version: int, settings: Json, inputs: Sequence[str]) -> str:
+    """The name under which a stage's results are kept: the same for the same work, and for nothing else.
+
+    `version` is that of the stage's code: results of an earlier one are not taken for this one's.
+    """
+    identity = {"stage": f"{stage} {version}", "settings": settings, "inputs": list(inputs), "format": FORMAT_VERSION}
     return digest_of(canonical(identity))[:20]
 
 
@@ -99,12 +107,13 @@ class StageLedger:
             "n_partitions": n_partitions,
             "arrays": self._digests(arrays),
             "commits": self._commits_digest(n_partitions),
+            "made_with": made_with(),
         }
         self._objects.declare(self._finished_key, value)
 
     def finished(self) -> Json | None:
         """The stage's figures if it is complete."""
-        value = self._objects.read(self._finished_key)
+        value = self._objects.declared(self._finished_key)
         return None if value is None else dict(value["figures"])
 
     def seal(self) -> str:
@@ -130,7 +139,7 @@ class StageLedger:
             return [str(error)]
 
     def _damaged_ledger(self, seal: str | None) -> list[str]:
-        finished = self._objects.read(self._finished_key)
+        finished = self._objects.declared(self._finished_key)
         if seal is not None and (finished is None or self.seal() != seal):
             return [f"{self._finished_key} in {self.store} is missing or not the one that was published."]
         if finished is not None and self._commits_digest(finished["n_partitions"]) != finished["commits"]:
@@ -167,7 +176,7 @@ class StageLedger:
         return f"{self.path}/ledger/partition-{partition:08d}.json"
 
     def _read(self, key: str) -> dict[str, Any]:
-        value = self._objects.read(key)
+        value = self._objects.declared(key)
         if value is None:
             raise StoreError(f"{key} is not in {self.store}: this part of stage {self.stage} is not complete.")
         return value
@@ -175,6 +184,20 @@ class StageLedger:
     @property
     def _objects(self) -> Objects:
         return Objects(self.store)
+
+
+@cache
+def made_with() -> Json:
+    """Libraries and processor that results may depend on in their last bits."""
+    return {**{name: version(name) for name in RECORDED}, "machine": f"{platform.machine()} {_cpu()}".strip()}
+
+
+def _cpu() -> str:
+    """The processor's name: compiled code chooses its instructions by it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else ""
 
 
 def _part_name(name: str, partition: int) -> str:

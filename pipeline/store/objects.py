@@ -13,6 +13,8 @@ from pipeline.errors import StoreError
 from pipeline.store.durable import PARTIAL_SUFFIX, DurableLocalStore
 from pipeline.types import Json
 
+SEAL = "seal"
+
 
 class Objects:
     """Keys and JSON values. Keys are relative and stay below the store's root."""
@@ -46,10 +48,22 @@ class Objects:
         sync(self.store.set(checked_key(key), default_buffer_prototype().buffer.from_bytes(data)))
 
     def declare(self, key: str, value: Json) -> None:
-        """Write an object that vouches for others: all that was written before is made durable first, then it."""
+        """Write an object that vouches for others: all that was written before is made durable first, then it.
+
+        It carries a digest of itself, which `declared` checks.
+        """
         self._flush()
-        self.write(key, value)
+        self.write(key, {**value, SEAL: digest_of(canonical(value))})
         self._flush()
+
+    def declared(self, key: str) -> Json | None:
+        """An object that was declared, or None; one that has changed since is an error that names it."""
+        value = self.read(key)
+        if value is None:
+            return None
+        if value.pop(SEAL, None) != digest_of(canonical(value)):
+            raise StoreError(f"{self.store}/{key} is damaged: it is not as it was written.")
+        return value
 
     def create(self, key: str, value: Json) -> bool:
         """Write unless there is an object already; whether this call wrote it. `value` must be unlike any other's."""

@@ -5,6 +5,8 @@ complete or not. `manifest.json` names the stages whose results are published, e
 replaced in one write, so a reader sees one published state or the other.
 """
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from zarr.abc.store import Store
@@ -12,12 +14,11 @@ from zarr.abc.store import Store
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.store.durable import PARTIAL_SUFFIX, DurableLocalStore
 from pipeline.store.ledger import FORMAT_VERSION, StageLedger
-from pipeline.store.objects import Objects, canonical, digest_of
+from pipeline.store.objects import Objects
 from pipeline.types import Json
 
 MARKER, JOURNAL, MANIFEST = "trigpoint.json", "journal.json", "manifest.json"
-# What a run has at its root besides folders of stages.
-OWN_NAMES = {MARKER, JOURNAL, MANIFEST, "lease", "zarr.json"}
+DIGEST = re.compile("[0-9a-f]{20}")
 
 
 def local_path(url: str | Path) -> Path:
@@ -39,7 +40,7 @@ def create_run(url: str | Path) -> DurableLocalStore:
         check_format(store)
         return store
     try:
-        Objects(store).declare(MARKER, {"format_version": FORMAT_VERSION})
+        Objects(store).write(MARKER, {"format_version": FORMAT_VERSION})
     except OSError as error:
         raise StoreError(f"{root} cannot be written: {error.strerror or error}; choose another place.") from error
     return store
@@ -70,34 +71,30 @@ def check_format(store: Store) -> None:
 
 
 def write_journal(store: Store, entries: list[Json]) -> None:
-    """Remember the stages of the command under way; the same list again is not written."""
-    if read_journal(store) != entries:
-        Objects(store).declare(JOURNAL, {"stages": entries})
+    """Remember the stages of the command under way."""
+    Objects(store).declare(JOURNAL, {"stages": entries})
 
 
 def read_journal(store: Store) -> list[Json]:
-    value = Objects(store).read(JOURNAL)
+    value = Objects(store).declared(JOURNAL)
     return [] if value is None else list(value["stages"])
 
 
 def publish(store: Store, manifest: Json, ledgers: list[StageLedger]) -> None:
-    """Make these stages the published ones, in one write."""
+    """Make these stages the published ones, in one write; none if they are."""
     stages = {ledger.stage: {"digest": ledger.digest, "seal": ledger.seal()} for ledger in ledgers}
     value = {**manifest, "stages": stages}
-    sealed = {**value, "seal": digest_of(canonical(value))}
-    if Objects(store).read(MANIFEST) != sealed:
-        Objects(store).declare(MANIFEST, sealed)
+    try:
+        current = read_manifest(store)
+    except StoreError:
+        current = None  # damaged: what is complete is known from the ledgers, and written anew
+    if current != value:
+        Objects(store).declare(MANIFEST, value)
 
 
 def read_manifest(store: Store) -> Json | None:
     """What is published, if anything is; a manifest that was changed is an error."""
-    value = Objects(store).read(MANIFEST)
-    if value is None:
-        return None
-    seal = value.pop("seal", None)
-    if seal != digest_of(canonical(value)):
-        raise StoreError(f"{MANIFEST} in {store} is damaged: it is not as it was written; run the fit again.")
-    return value
+    return Objects(store).declared(MANIFEST)
 
 
 def published_ledger(store: Store, manifest: Json, stage: str) -> StageLedger:
@@ -118,14 +115,13 @@ def damaged(store: Store) -> list[str]:
     return problems
 
 
-def superseded(store: Store) -> list[str]:
-    """Paths of results that neither the published state nor the command under way uses."""
+def superseded(store: Store, stages: Sequence[str]) -> list[str]:
+    """Paths of these stages' results that neither the published state nor the command under way uses."""
     manifest = read_manifest(store)
     used = {(stage, entry["digest"]) for stage, entry in (manifest["stages"] if manifest else {}).items()}
     used |= {(entry["stage"], entry["digest"]) for entry in read_journal(store)}
     objects = Objects(store)
-    stages = [name for name in objects.names("") if name not in OWN_NAMES]
-    found = ((stage, name) for stage in stages for name in objects.names(stage) if name != "zarr.json")
+    found = ((stage, name) for stage in stages for name in objects.names(stage) if DIGEST.fullmatch(name))
     return [f"{stage}/{digest}" for stage, digest in found if (stage, digest) not in used]
 
 
@@ -135,6 +131,11 @@ def size(store: DurableLocalStore, path: str) -> int:
 
 
 def remove(store: Store, path: str) -> None:
-    """Delete one stage's results: its ledger first, so that an interruption never leaves a vouched-for gap."""
-    Objects(store).delete_below(f"{path}/ledger")
-    Objects(store).delete_below(path)
+    """Delete one stage's results, what vouches for others before them: an interruption never leaves a vouched-for gap.
+
+    The end of the stage goes first, then the partitions' entries, then the data.
+    """
+    objects = Objects(store)
+    objects.delete(f"{path}/ledger/finished.json")
+    objects.delete_below(f"{path}/ledger")
+    objects.delete_below(path)

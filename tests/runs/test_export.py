@@ -79,6 +79,14 @@ def test_what_cannot_be_written_is_refused(tmp_path, named, arrays, name, messag
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ids_named_like_a_result_are_not_overwritten(tmp_path):
+    np.savez(tmp_path / "x.npz", X=swiss_roll(N, seed=0).points, gap=np.arange(N))
+    fitted(tmp_path / "x.npz", tmp_path / "run", key="X", id_column="gap")
+    with pytest.raises(InvalidInputError, match="id_column='gap' is also the name of a result"):
+        export(open_run(tmp_path / "run"), ["gap"], tmp_path / "y.csv")
+    export(open_run(tmp_path / "run"), ["component"], tmp_path / "y.csv")
+
+
 def test_a_failed_export_leaves_what_was_there(tmp_path, named, monkeypatch):
     path = tmp_path / "y.npy"
     path.write_bytes(b"old")

@@ -1,18 +1,24 @@
 """Whole fits: the numbers of LandmarkIsomap, whatever the chunks; only what changed is computed again."""
 
+import os
+import re
+
 import dask.array
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from small import SETTINGS, Counting, fitted, roll_file
 
 from pipeline import LandmarkIsomap, open_run
 from pipeline.config import fit_settings
 from pipeline.datasets import swiss_roll
-from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeldError, StoreError
-from pipeline.fitting import fit
+from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeldError, RecallWarning, StoreError
+from pipeline.fitting import STAGES, fit
 from pipeline.numerics.quality import procrustes_distance
 from pipeline.stages.publish import PUBLISHED
 from pipeline.store import lease, run
+from pipeline.store.objects import Objects
 
 COLUMNS = ("residual", "multiplier", "gap", "nearest", "ambiguous", "component")
 
@@ -83,6 +89,97 @@ def test_a_rows_bytes_do_not_depend_on_the_chunks(tmp_path, partition_mib):
     assert some.trust == others.trust
 
 
+@pytest.mark.parametrize("partition_mib", [3, 64])
+def test_ties_do_not_depend_on_the_chunks(tmp_path, partition_mib):
+    """Random bits: nearly every distance ties with others, also across groups of cells."""
+    bits = np.random.default_rng(0).integers(0, 2, size=(9000, 40)).astype(np.float64)
+    source = saved(tmp_path, bits)
+    for mib in (1, partition_mib):
+        with pytest.warns(RecallWarning, match="of the true neighbors"):
+            fitted(source, tmp_path / str(mib), partition_mib=mib, n_neighbors=10, recall=0.9)
+    some, others = open_run(tmp_path / "1"), open_run(tmp_path / str(partition_mib))
+    assert some.quality == others.quality
+    assert some.embedding().tobytes() == others.embedding().tobytes()
+
+
+def test_few_distinct_rows_are_searched_exactly(tmp_path):
+    data = np.random.default_rng(0).normal(size=(900, 8))[np.arange(20_000) % 900]
+    fitted(saved(tmp_path, data), tmp_path / "run", component_policy="bridge")
+    assert open_run(tmp_path / "run").quality["recall"] == 1
+
+
+def test_a_run_taken_over_cannot_publish(tmp_path):
+    source = roll_file(tmp_path)
+
+    class TakenOver(Counting):
+        def finished(self, outcome):
+            if outcome.ledger.stage == "publish":
+                lease.acquire(run.open_store(tmp_path / "run", writable=True), take_over=True)
+
+    with pytest.raises(LeaseHeldError, match="this run lost"):
+        fitted(source, tmp_path / "run", TakenOver())
+    assert not open_run(tmp_path / "run").published
+
+
+def test_a_changed_ledger_is_an_error_until_it_is_gone(tmp_path):
+    source = roll_file(tmp_path)
+    fitted(source, tmp_path / "run")
+    (entry,) = (tmp_path / "run" / "evaluate").glob("*/ledger/finished.json")
+    text = entry.read_text()
+    entry.write_text(re.sub('"recall":[0-9.]+', '"recall":7.0', text))
+    with pytest.raises(StoreError, match=r"finished\.json is damaged: it is not as it was written"):
+        fitted(source, tmp_path / "run")
+    assert "damaged" in open_run(tmp_path / "run").damaged()[0]
+
+
+def test_a_damaged_manifest_is_written_anew(tmp_path):
+    source = roll_file(tmp_path)
+    fitted(source, tmp_path / "run")
+    manifest = tmp_path / "run" / "manifest.json"
+    text = manifest.read_bytes()
+    manifest.write_bytes(text[:50])
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
+        open_run(tmp_path / "run").embedding()
+    assert fitted(source, tmp_path / "run").stages == []
+    assert manifest.read_bytes() == text
+
+
+def test_another_file_that_looks_the_same_from_outside_is_another_source(tmp_path):
+    """Same size and time of change, as unpacked archives have."""
+    data = swiss_roll(4500, seed=0).points
+    some, other = saved(tmp_path, data, "a.npy"), saved(tmp_path, data * 50, "b.npy")
+    os.utime(other, ns=(some.stat().st_atime_ns, some.stat().st_mtime_ns))
+    fitted(some, tmp_path / "run")
+    assert len(fitted(other, tmp_path / "run").stages) > 10
+
+
+def test_collecting_interrupted_leaves_a_run_that_can_go_on(tmp_path, monkeypatch):
+    source = roll_file(tmp_path)
+    fitted(source, tmp_path / "run", n_neighbors=9)
+    expected = open_run(tmp_path / "run").embedding()
+    fitted(source, tmp_path / "run")
+
+    def interrupted(self, prefix):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "delete_below", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            collect(tmp_path / "run")
+    fitted(source, tmp_path / "run", n_neighbors=9)
+    np.testing.assert_array_equal(open_run(tmp_path / "run").embedding(), expected)
+    assert open_run(tmp_path / "run").damaged() == []
+
+
+def test_collecting_leaves_alone_what_is_not_the_runs(tmp_path, roll):
+    (tmp_path / "notes").mkdir()
+    run.create_run(tmp_path / "run")
+    for name in ("notes/plots/a.txt", "rows/mine/b.txt", "out.npy"):
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text("mine")
+    assert collect(tmp_path / "run") == []
+
+
 def test_a_second_run_computes_nothing_and_changes_only_what_it_must(tmp_path, roll):
     source = roll_file(tmp_path)
     store = tmp_path / "run"
@@ -103,7 +200,7 @@ def test_a_second_run_computes_nothing_and_changes_only_what_it_must(tmp_path, r
 
 def collect(store):
     opened = run.open_store(store, writable=True)
-    paths = run.superseded(opened)
+    paths = run.superseded(opened, STAGES)
     for path in paths:
         run.remove(opened, path)
     return paths
@@ -112,8 +209,9 @@ def collect(store):
 def test_touching_the_source_scans_it_again_but_computes_nothing_else(tmp_path):
     source = roll_file(tmp_path)
     fitted(source, tmp_path / "run")
-    np.save(source, np.load(source))
-    assert fitted(source, tmp_path / "run").stages in (["validate"], [])
+    source.with_name("copy.npy").write_bytes(source.read_bytes())
+    source.with_name("copy.npy").replace(source)
+    assert fitted(source, tmp_path / "run").stages == ["validate"]
     np.save(source, np.load(source)[::-1])
     assert len(fitted(source, tmp_path / "run").stages) > 10
 
@@ -172,6 +270,25 @@ def test_missing_rows_are_refused_or_kept_out(tmp_path):
     fitted(source, tmp_path / "whole")
     kept = component == 0
     assert procrustes_distance(open_run(tmp_path / "whole").embedding()[kept], opened.embedding()[kept]) < 0.01
+
+
+@pytest.mark.parametrize("partition_mib", [1, 64])
+def test_a_whole_partition_may_be_missing(tmp_path, partition_mib):
+    data = np.load(roll_file(tmp_path, 9000))
+    data[:4096] = np.nan
+    fitted(saved(tmp_path, data), tmp_path / "run", missing="drop", partition_mib=partition_mib)
+    kept = np.isfinite(open_run(tmp_path / "run").embedding()).all(axis=1)
+    np.testing.assert_array_equal(np.flatnonzero(kept), np.arange(4096, 9000))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_usable_rows_are_enough(tmp_path, seed):
+    data = np.full((1000, 3), np.nan)
+    usable = np.random.default_rng(seed).choice(1000, 40, replace=False)
+    data[usable] = swiss_roll(40, seed).points
+    source = saved(tmp_path, data)
+    fitted(source, tmp_path / "run", missing="drop", n_landmarks=20, component_policy="bridge", seed=seed)
+    assert np.isfinite(open_run(tmp_path / "run").embedding()).all(axis=1).sum() == 40
 
 
 @pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-140])
@@ -259,6 +376,19 @@ def test_identical_rows_are_refused_at_the_scan(tmp_path):
     with pytest.raises(InvalidInputError, match=r"all 5000 rows of .* are identical"):
         fitted(source, tmp_path / "run")
     assert [stage.stage for stage in open_run(tmp_path / "run").status] == ["validate"]
+
+
+def test_whole_numbers_that_doubles_cannot_tell_apart_are_refused(tmp_path):
+    data = 2**60 + np.arange(9000).reshape(4500, 2)
+    with pytest.raises(InvalidInputError, match=r"whole numbers up to \d+, beyond 2\^53"):
+        fitted(saved(tmp_path, data), tmp_path / "run")
+
+
+def test_a_store_inside_its_source_is_refused(tmp_path):
+    (tmp_path / "parts").mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"a": np.arange(50.0)}), tmp_path / "parts" / "x.parquet")
+    with pytest.raises(InvalidInputError, match="is inside the source"):
+        fitted(tmp_path / "parts", tmp_path / "parts" / "run", n_landmarks=20)
 
 
 def test_too_few_distinct_rows_are_refused(tmp_path):

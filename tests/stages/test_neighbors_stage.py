@@ -31,7 +31,7 @@ def neighbors_of(folder, data, k, rows_each=2500):
         cells = run_stage(held, Cells(scaled, cut, seed=0))
         assigned = run_stage(held, Assign(scaled, cut, cells))
         ordered = run_stage(held, Order(assigned, cut.count, rows_each))
-        probes = run_stage(held, Probes(cells, ordered, k, seed=0))
+        probes = run_stage(held, Probes(cells, ordered, k, seed=0, recall=0.995))
         return scaled, ordered, run_stage(held, Neighbors(cells, ordered, probes, k))
 
 

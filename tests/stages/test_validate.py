@@ -73,7 +73,7 @@ def test_a_second_run_computes_nothing(tmp_path, data):
 def test_results_do_not_depend_on_the_size_of_partitions(tmp_path, data, grains_each):
     small = validated(DurableLocalStore(tmp_path / "a"), data)
     large = validated(DurableLocalStore(tmp_path / "b"), data, grains_each)
-    assert large.figures == small.figures
+    assert {**large.figures, "rows_each": 0} == {**small.figures, "rows_each": 0}
     np.testing.assert_array_equal(large.ledger.read("moments").read(), small.ledger.read("moments").read())
 
 

@@ -218,14 +218,15 @@ class TestLedger:
             finished_stage.read("shared")
 
     def test_digest_names_the_work_and_nothing_else(self):
-        base = stage_digest("graph", {"k": 5, "policy": "bridge"}, ["aa"])
-        assert base == stage_digest("graph", {"policy": "bridge", "k": 5}, ["aa"])
+        base = stage_digest("graph", 1, {"k": 5, "policy": "bridge"}, ["aa"])
+        assert base == stage_digest("graph", 1, {"policy": "bridge", "k": 5}, ["aa"])
         others = [
-            stage_digest("graph", {"k": 6, "policy": "bridge"}, ["aa"]),
-            stage_digest("graph", {"k": 5, "policy": "bridge"}, ["ab"]),
-            stage_digest("rows", {"k": 5, "policy": "bridge"}, ["aa"]),
+            stage_digest("graph", 1, {"k": 6, "policy": "bridge"}, ["aa"]),
+            stage_digest("graph", 1, {"k": 5, "policy": "bridge"}, ["ab"]),
+            stage_digest("rows", 1, {"k": 5, "policy": "bridge"}, ["aa"]),
+            stage_digest("graph", 2, {"k": 5, "policy": "bridge"}, ["aa"]),
         ]
-        assert len({base, *others}) == 4
+        assert len({base, *others}) == 5
 
 
 class DurableLocalStoreInTemporaryFolder:
