@@ -69,7 +69,7 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
         "neighbors": groups + 3 * shape.block + SEARCH + 48 * edges,
         "edges": 96 * edges,
         "graph": max(2 * 96 * edges, 6 * per_node),
-        "components": groups + 4 * per_node,
+        "components": shape.block + 2 * per_node,
         "landmarks": 4 * per_node + 2 * shape.landmark_candidates * point + groups,
         "rows": 18 * shape.n_neighbors * shape.n_rows + per_node + 28 * shape.batch * shape.n_rows,
         "model": 5 * 8 * shape.n_landmarks**2,

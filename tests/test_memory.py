@@ -32,6 +32,11 @@ def test_more_rows_cost_memory_only_where_something_is_kept_for_every_node():
     assert growth(n_rows=10 * SHAPE.n_rows) == {"graph", "components", "landmarks", "rows", "embed"}
 
 
+def test_more_cells_cost_memory_where_points_are_compared_with_all_of_them():
+    assert growth(n_cells=4 * SHAPE.n_cells) == {"assign", "probes"}
+    assert growth(cell_sample=2 * SHAPE.cell_sample) == {"cells"}
+
+
 def test_larger_partitions_cost_memory_where_points_are_read():
     assert {"validate", "cells", "assign", "order", "neighbors"} <= growth(rows_each=2 * SHAPE.rows_each)
     assert {"rows", "model"}.isdisjoint(growth(rows_each=2 * SHAPE.rows_each))

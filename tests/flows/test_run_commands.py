@@ -65,9 +65,9 @@ def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoi
     code, out, _ = trigpoint("gc", store)
     assert code == 0
     assert [line.split()[1].split("/")[0] for line in out.splitlines()[:-1]] == [
+        "model",
         "embed",
         "evaluate",
-        "model",
         "publish",
     ]
     assert "MiB freed." in out
@@ -107,7 +107,7 @@ def test_verify_names_what_is_damaged(trigpoint, source, tmp_path):
     code, out, _ = trigpoint("verify", store)
     assert code == 1
     assert "projection/c/0/0" in out
-    assert "a partition's entry is missing or has changed" in out
+    assert "partition-00000000.json is damaged: it is not as it was written" in out
     assert out.splitlines()[-1] == "2 damaged."
     assert len(json.loads(trigpoint("verify", store, "--json")[1])["damaged"]) == 2
 
