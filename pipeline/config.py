@@ -15,6 +15,8 @@ NUMBERS = (
     *("pca", "n_neighbors", "recall", "n_landmarks"),
     *("n_components", "diagonal_weight", "seed", "partition_mib"),
 )
+# Row and node number share the 63 bits of a key in the neighbor search.
+MOST_ROWS = 2**31
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
 
@@ -79,6 +81,10 @@ class FitSettings(BaseModel):
 
     def check_against(self, n_rows: int, n_columns: int) -> None:
         """Refuse, before anything runs, what cannot work with a source of this shape."""
+        if n_rows >= MOST_ROWS:
+            raise InvalidInputError(
+                f"the source has {n_rows} rows; fewer than {MOST_ROWS} are supported: fit on a part of them."
+            )
         rows = f"the source has {n_rows} rows"
         _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
         _require_range("n_components", self.n_components, 1, n_rows - 1, rows)

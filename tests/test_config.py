@@ -72,6 +72,11 @@ def test_too_many_columns_for_principal_axes_are_refused():
         fit_settings({**BASE, "pca": 2}).check_against(100, 9000)
 
 
+def test_more_rows_than_can_be_numbered_are_refused():
+    with pytest.raises(InvalidInputError, match="the source has 3000000000 rows; fewer than 2147483648 are supported"):
+        fit_settings(BASE).check_against(3_000_000_000, 2)
+
+
 def test_columns_may_be_numbers_in_a_file():
     assert fit_settings({**BASE, "id_column": 0}).id_column == "0"
 
