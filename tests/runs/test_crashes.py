@@ -81,14 +81,18 @@ def killed(tmp_path_factory):
     return source, folder, whole, SnapshotStore.taken
 
 
-# Every eighth operation in the quick suite, all others in `make test-faults`.
-@pytest.mark.parametrize("share", [0, *(pytest.param(i, marks=pytest.mark.faults) for i in range(1, 8))])
+# Every 24th operation in the quick suite, all others in `make test-faults`.
+SHARES = 24
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("share", [0, *(pytest.param(i, marks=pytest.mark.faults) for i in range(1, SHARES))])
 def test_killed_at_any_operation_it_ends_the_same(killed, share):
     source, folder, whole, operations = killed
     expected = contents(folder / "whole")
     everything = set(whole.computed_partitions)
     assert len(operations) > 100
-    for number in range(share, len(operations), 8):
+    for number in range(share, len(operations), SHARES):
         root = folder / "snapshots" / str(number)
         bury_the_holder(root)
         before = committed(root)
