@@ -4,7 +4,6 @@ Figures are for one process that works on one partition at a time. `python -m be
 """
 
 import ctypes
-import gc
 from dataclasses import dataclass
 
 MIB = 1 << 20
@@ -81,8 +80,7 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
 
 
 def release_free_memory() -> None:
-    """Hand memory that is not used any more back to the system; interpreter and C library would keep it a while."""
-    gc.collect()
+    """Hand memory that was freed back to the system, where the C library keeps it for itself otherwise."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

@@ -84,7 +84,6 @@ def run_stage(lease: Lease, stage: Stage, execute: Execute = serially, watch: Wa
     ledger = ledger_of(lease, stage)
     done = ledger.finished()
     outcome = Outcome(ledger, done, 0) if done is not None else _completed(lease, stage, ledger, execute, watch)
-    release_free_memory()
     watch.finished(outcome)
     return outcome
 
@@ -105,4 +104,5 @@ def _completed(lease: Lease, stage: Stage, ledger: StageLedger, execute: Execute
     figures, arrays = stage.finish(ledger, ledger.committed())
     lease.ensure_held()
     ledger.finish(n_partitions, figures, arrays)
+    release_free_memory()
     return Outcome(ledger, figures, len(missing))
