@@ -119,9 +119,10 @@ class Run:
     def _stage_status(self, entry: Json) -> StageStatus:
         ledger = StageLedger(self._store, entry["stage"], entry["digest"])
         figures = ledger.finished()
-        n_committed = ledger.n_committed()
-        complete = figures is not None
-        return StageStatus(ledger.stage, ledger.digest, complete, entry["n_partitions"], n_committed, figures or {})
+        n_committed = len(ledger.complete())
+        return StageStatus(
+            ledger.stage, ledger.digest, figures is not None, entry["n_partitions"], n_committed, figures or {}
+        )
 
     def _figures(self, stage: str) -> Json:
         figures: Any = self._ledger(stage).finished()

@@ -25,7 +25,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.components import POLICIES, ComponentPolicy, UnionFind, by_falling_size, disconnected_message
 from pipeline.numerics.neighbors import refine_neighbors
 from pipeline.stages.neighbors import OrderedNodes
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -41,7 +41,7 @@ NOWHERE = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Components(Stage):
+class Components(SingleStage):
     """Links between components: nodes `starts` and `ends`, the start of lower source row, and their `lengths`."""
 
     cells: Outcome
@@ -56,9 +56,6 @@ class Components(Stage):
     def inputs(self) -> list[str]:
         return [self.graph.ledger.digest]
 
-    def n_partitions(self) -> int:
-        return 1
-
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         checks.one_of("policy", self.policy, POLICIES)
         sizes, n_components = self.graph.figures["largest_components"], self.graph.figures["n_components"]
@@ -71,9 +68,6 @@ class Components(Stage):
         n_kept = sizes[0] if self.policy == "largest" else self.ordered.figures["n_nodes"]
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
         return {**report, "n_bridges": len(links.lengths), "exact": exact}, list(arrays)
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return figures[0], ["starts", "ends", "lengths"]
 
     def _links(self) -> "tuple[ShortestLinks, bool]":
         labels = self.graph.ledger.read("components").read()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pipeline.numerics.quality import Estimate, continuity, normalized_stress, residual_variance, trustworthiness
 from pipeline.stages.model import load_model
 from pipeline.stages.neighbors import OrderedNodes
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
@@ -14,7 +14,7 @@ SAMPLE_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
-class Evaluate(Stage):
+class Evaluate(SingleStage):
     """Figures of quality; trustworthiness and continuity are those of the sample as a data set of its own."""
 
     cells: Outcome
@@ -32,9 +32,6 @@ class Evaluate(Stage):
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest, self.embedded.ledger.digest]
 
-    def n_partitions(self) -> int:
-        return 1
-
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         model = load_model(self.model.ledger)
         read = self.embedded.ledger.read
@@ -48,9 +45,6 @@ class Evaluate(Stage):
             "explained_mass": model.explained_mass,
         }
         return {**figures, **self._neighborhoods()}, []
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return figures[0], []
 
     def _neighborhoods(self) -> Json:
         """Trustworthiness and continuity; None where the sample is too small to have neighborhoods."""

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.numerics.landmarks import farthest_points, maxmin_candidates, random_landmarks
 from pipeline.stages.connected import kept_nodes
 from pipeline.stages.neighbors import OrderedNodes
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import IntArray, Json
 
@@ -19,7 +19,7 @@ Selection = Literal["maxmin", "random"]
 
 
 @dataclass(frozen=True)
-class Landmarks(Stage):
+class Landmarks(SingleStage):
     """Node numbers and source rows of the landmarks, in the order of their choice."""
 
     cells: Outcome
@@ -37,9 +37,6 @@ class Landmarks(Stage):
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest, self.components.ledger.digest]
 
-    def n_partitions(self) -> int:
-        return 1
-
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         groups = range(len(self.ordered.figures["nodes_each"]))
         rows = np.concatenate([self.ordered.ledger.part("first", group).read() for group in groups])
@@ -48,9 +45,6 @@ class Landmarks(Stage):
         ledger.write("nodes", chosen)
         ledger.write("rows", rows[chosen])
         return {"n_landmarks": len(chosen)}, ["nodes", "rows"]
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return figures[0], ["nodes", "rows"]
 
     def _chosen(self, nodes: IntArray) -> IntArray:
         """Landmarks among nodes given in the order of their source rows."""

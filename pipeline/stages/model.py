@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.stages.rows import between_landmarks
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
@@ -12,7 +12,7 @@ ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
 
 
 @dataclass(frozen=True)
-class Model(Stage):
+class Model(SingleStage):
     """The landmarks' coordinates and what extending to other points needs, in the run's units."""
 
     rows: Outcome
@@ -25,18 +25,12 @@ class Model(Stage):
     def inputs(self) -> list[str]:
         return [self.rows.ledger.digest]
 
-    def n_partitions(self) -> int:
-        return 1
-
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         model = classical_mds(between_landmarks(self.rows) ** 2, self.n_components)
         for name in ARRAYS:
             ledger.write(name, getattr(model, name))
         figures = {name: getattr(model, name) for name in ("n_positive", "negative_mass", "explained_mass")}
         return {**figures, "grand_mean": model.grand_mean, "n_landmarks": model.n_landmarks}, list(ARRAYS)
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return figures[0], list(ARRAYS)
 
 
 def load_model(ledger: StageLedger) -> LandmarkModel:

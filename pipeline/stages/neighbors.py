@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.neighbors import NeighborSearch, refine_neighbors
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -119,7 +119,7 @@ def node_keys(rows: IntArray, first: int) -> IntArray:
 
 
 @dataclass(frozen=True)
-class Probes(Stage):
+class Probes(SingleStage):
     """How many cells a node must probe, and the recall that gives."""
 
     cells: Outcome
@@ -134,9 +134,6 @@ class Probes(Stage):
 
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return 1
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = OrderedNodes(self.cells, self.ordered)
@@ -153,9 +150,6 @@ class Probes(Stage):
         n_probes = nodes.n_cells if exactly else self._enough_probes(nodes, np.sort(choosing))
         recall = float((self._cell_ranks(nodes, np.sort(audited)) < n_probes).mean())
         return {"n_probes": n_probes, "recall": recall, "audited": len(audited)}, []
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return figures[0], []
 
     def _enough_probes(self, nodes: OrderedNodes, sample: IntArray) -> int:
         """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""

@@ -17,7 +17,7 @@ from pipeline.numerics.graph import collapse_duplicates
 from pipeline.numerics.neighbors import NeighborSearch
 from pipeline.partitions import RowPartitions
 from pipeline.stages.preprocess import PreparedSource
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.validate import usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, IntArray, Json
@@ -27,7 +27,7 @@ EXCHANGE_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Cells(Stage):
+class Cells(SingleStage):
     """Centers of cells, from a sample of rows."""
 
     data: PreparedSource
@@ -41,18 +41,12 @@ class Cells(Stage):
     def inputs(self) -> list[str]:
         return self.data.identity
 
-    def n_partitions(self) -> int:
-        return 1
-
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         sample = self._sample()
         n_cells = cell_count(self.data.validated.figures["n_rows"] - self.data.validated.figures["n_dropped_rows"])
         centers = cell_centers(sample, n_cells, self.seed)
         ledger.write("centers", centers)
         return {"n_cells": len(centers)}, ["centers"]
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return figures[0], ["centers"]
 
     def _sample(self) -> AnyArray:
         """Rows drawn by their rank among the usable ones, so that the sample does not depend on how they are cut."""

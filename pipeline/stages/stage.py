@@ -43,6 +43,16 @@ class Stage(ABC):
         """Bring the pieces together: the stage's figures, and the names of the arrays written between them."""
 
 
+class SingleStage(Stage):
+    """A stage that is one piece of work."""
+
+    def n_partitions(self) -> int:
+        return 1
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        return figures[0], ledger.vouched_for(0)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A finished stage: where its results are, what they say, and how many partitions had to be computed for it."""
@@ -89,8 +99,8 @@ def run_stage(lease: Lease, stage: Stage, execute: Execute = serially, watch: Wa
 
 
 def _completed(lease: Lease, stage: Stage, ledger: StageLedger, execute: Execute, watch: Watch) -> Outcome:
-    n_partitions, committed = stage.n_partitions(), ledger.committed()
-    missing = [partition for partition in range(n_partitions) if partition not in committed]
+    n_partitions, complete = stage.n_partitions(), set(ledger.complete())
+    missing = [partition for partition in range(n_partitions) if partition not in complete]
     watch.started(ledger, n_partitions, len(missing))
     stage.prepare(ledger)
 

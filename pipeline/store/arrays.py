@@ -117,7 +117,7 @@ def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int
 
 
 def _ensure_groups(store: Store, path: str) -> None:
-    """Describe every folder above an array; zarr does so beside creating it, and a crash in between leaves gaps."""
+    """Describe every folder above an array as a group, so that any reader of Zarr finds its way."""
     objects = Objects(store)
     parts = path.split("/")[:-1]
     for key in ["zarr.json", *("/".join([*parts[: i + 1], "zarr.json"]) for i in range(len(parts)))]:

@@ -88,17 +88,20 @@ class StageLedger:
 
     def committed(self) -> dict[int, Json]:
         """The figures of every complete partition."""
-        names = self._committed_names()
-        partitions = sorted(int(name.removeprefix("partition-").removesuffix(".json")) for name in names)
-        return {partition: self._read(self._commit_key(partition))["figures"] for partition in partitions}
+        return {partition: self._read(self._commit_key(partition))["figures"] for partition in self.complete()}
 
-    def n_committed(self) -> int:
-        """How many partitions are complete."""
-        return len(self._committed_names())
+    def complete(self) -> list[int]:
+        """Which partitions are complete, rising."""
+        names = (name for name in self._objects.names(f"{self.path}/ledger") if name.startswith("partition-"))
+        return sorted(int(name.removeprefix("partition-").removesuffix(".json")) for name in names)
+
+    def vouched_for(self, partition: int) -> list[str]:
+        """The names of the arrays that a complete partition alone has written, sorted."""
+        return sorted(self._read(self._commit_key(partition))["arrays"])
 
     def finish(self, n_partitions: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare the stage complete; refused, with their numbers, while partitions are missing."""
-        missing = sorted(set(range(n_partitions)) - set(self.committed()))
+        missing = sorted(set(range(n_partitions)) - set(self.complete()))
         if missing:
             listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
             raise StoreError(f"stage {self.stage} cannot be finished: partitions {listed} are not complete.")
@@ -162,9 +165,6 @@ class StageLedger:
     @property
     def _finished_key(self) -> str:
         return f"{self.path}/ledger/finished.json"
-
-    def _committed_names(self) -> list[str]:
-        return [name for name in self._objects.names(f"{self.path}/ledger") if name.startswith("partition-")]
 
     def _entries(self) -> list[str]:
         return [f"{self.path}/ledger/{name}" for name in self._objects.names(f"{self.path}/ledger")]

@@ -45,7 +45,7 @@ class Objects:
         self.write_bytes(key, canonical(value))
 
     def write_bytes(self, key: str, data: bytes) -> None:
-        sync(self.store.set(checked_key(key), default_buffer_prototype().buffer.from_bytes(data)))
+        sync(self.store.set(checked_key(key), _buffer(data)))
 
     def declare(self, key: str, value: Json) -> None:
         """Write an object that vouches for others: all that was written before is made durable first, then it.
@@ -67,7 +67,7 @@ class Objects:
 
     def create(self, key: str, value: Json) -> bool:
         """Write unless there is an object already; whether this call wrote it. `value` must be unlike any other's."""
-        sync(self.store.set_if_not_exists(checked_key(key), _buffer(value)))
+        sync(self.store.set_if_not_exists(checked_key(key), _buffer(canonical(value))))
         self._flush()
         return self.read_bytes(key) == canonical(value)
 
@@ -125,5 +125,5 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _buffer(value: Json) -> Any:
-    return default_buffer_prototype().buffer.from_bytes(canonical(value))
+def _buffer(data: bytes) -> Any:
+    return default_buffer_prototype().buffer.from_bytes(data)
