@@ -1,6 +1,6 @@
 """Checks that sources of several kinds share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +64,16 @@ def _fits_int64(values: AnyArray) -> BoolArray:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Size and time of change of a file: what was learned on opening it holds only as long as these do."""
+    """What tells a file from another, and from itself later: what was learned on opening it holds only as long.
+
+    The time of its entry also changes when only its rights do, so it makes for another fingerprint but no error.
+    """
 
     path: Path
     size: int
     changed: int
+    number: int
+    entered: int = field(compare=False)
 
     @classmethod
     def of(cls, path: Path) -> "Stamp":
@@ -76,7 +81,7 @@ class Stamp:
             status = path.stat()
         except OSError as error:
             raise InvalidInputError(f"source {path} cannot be read: {error}") from error
-        return cls(path, status.st_size, status.st_mtime_ns)
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
     def check(self) -> None:
         if Stamp.of(self.path) != self:
@@ -85,7 +90,5 @@ class Stamp:
             )
 
     def described(self) -> Json:
-        """What changes with the file; its place and number tell it from another that looks the same from outside."""
-        status = self.path.stat()
-        place = [str(self.path.resolve()), status.st_ino, status.st_ctime_ns]
+        place = [str(self.path.resolve()), self.number, self.entered]
         return {"bytes": self.size, "changed": self.changed, "file": place}
