@@ -8,11 +8,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from pipeline.config import FitSettings, fit_settings
+from pipeline.config import ClusterSettings, FitSettings, fit_settings
 
 CONFIG = Annotated[
     Path | None, typer.Option("--config", help="TOML file with any of these settings; options given here win.")
 ]
+
+PREFIX = "cluster_"
+PLAIN = {name: field for name, field in FitSettings.model_fields.items() if name != "cluster"}
+CLUSTER = {PREFIX + name: field for name, field in ClusterSettings.model_fields.items()}
 
 
 def takes_fit_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -20,17 +24,23 @@ def takes_fit_settings(command: Callable[..., None]) -> Callable[..., None]:
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
     def with_settings(config: Path | None = None, **values: Any) -> None:
-        given = {name: values.pop(name) for name in FitSettings.model_fields}
-        settings = fit_settings({name: value for name, value in given.items() if value is not None}, config)
-        command(settings, **values)
+        given = _given(values, PLAIN)
+        cluster = _given(values, CLUSTER)
+        command(fit_settings(given | ({"cluster": cluster} if cluster else {}), config), **values)
 
-    fields = [_parameter(name, field) for name, field in FitSettings.model_fields.items()]
+    fields = [_parameter(name, field) for name, field in {**PLAIN, **CLUSTER}.items()]
     config = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CONFIG)
     signature = inspect.Signature([*fields, config, *(own_option.replace(kind=config.kind) for own_option in own)])
     with_settings.__signature__ = signature  # type: ignore[attr-defined]
     with_settings.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
     with_settings.__name__, with_settings.__doc__ = command.__name__, command.__doc__
     return with_settings
+
+
+def _given(values: dict[str, Any], fields: dict[str, FieldInfo]) -> dict[str, Any]:
+    """Take from a command's values those of some fields that were given, by the names of the settings."""
+    taken = {name.removeprefix(PREFIX): values.pop(name) for name in fields}
+    return {name: value for name, value in taken.items() if value is not None}
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
@@ -58,6 +68,8 @@ def _metavar(field: FieldInfo) -> str:
 
 
 def _named(part: Any) -> str:
+    if get_origin(part) is Annotated:
+        part = get_args(part)[0]
     if get_origin(part) is Literal:
         return "|".join(map(str, get_args(part)))
     return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(part, "TEXT,TEXT,...")

@@ -1,12 +1,13 @@
 """The settings of a fit: one frozen model, filled from keywords, a TOML file or the command line alike."""
 
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import InvalidInputError
 
@@ -15,10 +16,74 @@ NUMBERS = (
     *("pca", "n_neighbors", "recall", "n_landmarks"),
     *("n_components", "diagonal_weight", "seed", "partition_mib"),
 )
+TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 # Row and node number share the 63 bits of a key in the neighbor search.
 MOST_ROWS = 2**31
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number is needed")  # noqa: TRY004  pydantic takes ValueErrors
+    return value
+
+
+class ClusterSettings(BaseModel):
+    """Where the work is done; no result depends on it. The table `[cluster]` of a TOML file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["serial", "local", "address"] = Field(
+        "local", description="This process, workers started on this machine, or those of a running Dask scheduler."
+    )
+    n_workers: int | None = Field(
+        None, ge=1, description="Workers to start (one a core), or at an address to wait for (one)."
+    )
+    threads_per_worker: int = Field(1, ge=1, le=256, description="Partitions that a worker computes at once.")
+    memory_mib: int | None = Field(None, ge=256, description="Memory of each worker (its share of the machine's).")
+    address: str | None = Field(None, description="Of the Dask scheduler, such as tls://host:8786.")
+    tls_ca: str | None = Field(None, description="File of the authority that signed the cluster's certificates.")
+    tls_cert: str | None = Field(None, description="File of this client's certificate.")
+    tls_key: str | None = Field(None, description="File of this client's key.")
+    allow_unencrypted: bool = Field(False, description="Let data travel to another machine without TLS.")
+    wait_seconds: int = Field(120, ge=1, description="How long to wait for workers when there are none.")
+
+    @field_validator("n_workers", "threads_per_worker", "memory_mib", "wait_seconds", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: object) -> object:
+        return _number(value)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        of_address = ("address", *TLS_FILES, "allow_unencrypted")
+        if self.kind == "address":
+            self._check_address()
+            of_others = ["threads_per_worker", "memory_mib"]
+        else:
+            of_others = [*of_address, *(("n_workers", "threads_per_worker", "memory_mib") * (self.kind == "serial"))]
+        for name in of_others:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}={getattr(self, name)!r} does not go with kind={self.kind!r}")
+        return self
+
+    def _check_address(self) -> None:
+        if self.address is None:
+            raise ValueError("kind='address' needs the address of a Dask scheduler")
+        if self.address.startswith("tls://"):
+            absent = [name for name in TLS_FILES if getattr(self, name) is None]
+            if absent:
+                raise ValueError(f"address={self.address!r} needs {', '.join(absent)}")
+        elif not (_is_loopback(self.address) or self.allow_unencrypted):
+            raise ValueError(
+                f"address={self.address!r} is another machine and not encrypted: use tls:// with "
+                f"{', '.join(TLS_FILES)}, or say allow_unencrypted if the network is yours alone"
+            )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.[0-9]+){3}", host) is not None
 
 
 class FitSettings(BaseModel):
@@ -52,9 +117,10 @@ class FitSettings(BaseModel):
         1.0, description="Weight of a point's length in restricted reconstruction; balanced = number of landmarks."
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of every random choice.")
-    partition_mib: int = Field(
-        32, ge=1, le=4096, description="MiB of data in a piece of work; no result depends on it."
+    partition_mib: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = Field(
+        "auto", description="MiB of data in a piece of work, or auto (at most 32); no result depends on it."
     )
+    cluster: ClusterSettings = Field(ClusterSettings(), description="Where the work is done.")
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -71,13 +137,11 @@ class FitSettings(BaseModel):
     @field_validator(*NUMBERS, mode="before")
     @classmethod
     def _no_truth_value(cls, value: object) -> object:
-        if isinstance(value, bool):
-            raise ValueError("a number is needed")  # noqa: TRY004  pydantic takes ValueErrors
-        return value
+        return _number(value)
 
     def of_results(self) -> dict[str, Any]:
         """Settings that results depend on, for the manifest."""
-        return self.model_dump(mode="json", exclude={"source", "store"})
+        return self.model_dump(mode="json", exclude={"source", "store", "cluster"})
 
     def check_against(self, n_rows: int, n_columns: int) -> None:
         """Refuse, before anything runs, what cannot work with a source of this shape."""
@@ -102,11 +166,18 @@ class FitSettings(BaseModel):
             _require_range("diagonal_weight", self.diagonal_weight, 1e-30, 1e30, "or 'balanced'")
 
 
+FIELDS = {*FitSettings.model_fields, *ClusterSettings.model_fields}
+
+
 def fit_settings(given: Mapping[str, Any], file: Path | None = None) -> FitSettings:
     """Settings from keywords, over those of a TOML file if there is one."""
-    values = {**(read_toml(file) if file else {}), **given}
-    for name in values:
-        _require_known(name)
+    from_file = read_toml(file) if file else {}
+    values = {**from_file, **given}
+    if isinstance(from_file.get("cluster"), dict) and isinstance(given.get("cluster"), dict):
+        values["cluster"] = {**from_file["cluster"], **given["cluster"]}
+    _require_known(values, FitSettings.model_fields)
+    if isinstance(values.get("cluster"), dict):
+        _require_known(values["cluster"], ClusterSettings.model_fields, "cluster.")
     try:
         return FitSettings.model_validate(values)
     except ValidationError as error:
@@ -122,11 +193,12 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise InvalidInputError(f"config={str(file)!r} is not TOML: {error}.") from error
 
 
-def _require_known(name: str) -> None:
-    if name not in FitSettings.model_fields:
-        near = difflib.get_close_matches(name.replace("-", "_"), FitSettings.model_fields, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(FitSettings.model_fields)}."
-        raise InvalidInputError(f"setting {name!r} is not known; {hint}")
+def _require_known(names: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
+            hint = f"did you mean {prefix + near[0]!r}?" if near else f"known are {', '.join(known)}."
+            raise InvalidInputError(f"setting {prefix + name!r} is not known; {hint}")
 
 
 def _require_range(name: str, value: float, low: float, high: float, why: str) -> None:
@@ -139,8 +211,8 @@ def _described(error: ValidationError) -> str:
     expected: dict[str, list[str]] = {}
     values: dict[str, object] = {}
     for entry in error.errors():
-        name = str(entry["loc"][0])
+        name = ".".join(str(part) for part in entry["loc"] if part in FIELDS)
         values[name] = None if entry["type"] == "missing" else entry["input"]
         expected.setdefault(name, []).append("it must be given" if entry["type"] == "missing" else entry["msg"])
     listed = (f"{name}={values[name]!r}: {', or '.join(messages)}" for name, messages in expected.items())
-    return "; ".join(listed) + "."
+    return "; ".join(listed).removesuffix(".") + "."

@@ -17,9 +17,31 @@ class RecallWarning(UserWarning):
     """The neighbor search missed more of the true neighbors than it should."""
 
 
+class StageError(RuntimeError):
+    """Computing a partition of a stage failed; says which, and why."""
+
+    def __init__(self, stage: str, partition: int, cause: BaseException | str) -> None:
+        super().__init__(stage, partition, cause)
+        self.stage, self.partition, self.cause = stage, partition, cause
+
+    def __str__(self) -> str:
+        return f"stage {self.stage}, partition {self.partition}: {described(self.cause)}"
+
+
+class ClusterError(RuntimeError):
+    """The workers, or the connection to them, are not to be had; the message says what to do."""
+
+
 class StoreError(RuntimeError):
     """A run's store is damaged, of another format, or cannot be written; the message names what and where."""
 
 
 class LeaseHeldError(StoreError):
     """Another run holds the store; the message names the holder."""
+
+
+def described(cause: BaseException | str) -> str:
+    """A fault in words: those of our own errors as they are, of others with their kind."""
+    if isinstance(cause, str | InvalidInputError | StoreError | OSError):
+        return str(cause)
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__

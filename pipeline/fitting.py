@@ -13,7 +13,7 @@ from pipeline.errors import InvalidInputError, RecallWarning
 from pipeline.memory import RunShape
 from pipeline.numerics.cells import cell_count, sample_size
 from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
-from pipeline.partitions import RowPartitions
+from pipeline.partitions import RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
 from pipeline.stages.components import Components
 from pipeline.stages.embed import Embed
@@ -25,14 +25,16 @@ from pipeline.stages.neighbors import Neighbors, Probes
 from pipeline.stages.partition import Assign, Cells, Order
 from pipeline.stages.preprocess import Axes, PreparedSource, point_dtype
 from pipeline.stages.publish import Publish
-from pipeline.stages.rows import Rows, landmarks_per_batch
-from pipeline.stages.stage import Outcome, Stage, Watch, ledger_of, run_stage
+from pipeline.stages.rows import Rows, landmarks_per_batch, nodes_per_chunk
+from pipeline.stages.stage import Execute, Outcome, Stage, Watch, ledger_of, run_stage, serially
 from pipeline.stages.validate import Validate
 from pipeline.store import lease, run
 from pipeline.store.lease import Lease
 from pipeline.types import Json
 
 Runner = Callable[[Stage], Outcome]
+# Runs a stage by calling what it is given, at once or as something that an orchestrator can see and repeat.
+Around = Callable[[str, Callable[[], Outcome]], Outcome]
 # Every stage that a fit may have, in order.
 STAGES = tuple(
     stage.name
@@ -57,17 +59,33 @@ class Fitted:
         return sum(outcome.n_computed for outcome in self.outcomes.values())
 
 
-def fit(
-    settings: FitSettings, watch: Watch | None = None, take_over: bool = False, data: object | None = None
-) -> Fitted:
-    """Run every stage that is not complete, one partition after the other, and publish the result.
-
-    `data` is an array, also a lazy one, to be taken instead of what `settings.source` names.
-    """
+def checked_source(settings: FitSettings, data: object | None = None) -> Source:
+    """The source of a fit, after all that can be known to be wrong before anything runs."""
     given = settings.source if data is None else data
     source = open_source(given, settings.key, settings.columns, settings.id_column)
     settings.check_against(*source.shape)
     _require_apart(settings)
+    return source
+
+
+def _at_once(_name: str, run_one: Callable[[], Outcome]) -> Outcome:
+    return run_one()
+
+
+def fit(
+    settings: FitSettings,
+    watch: Watch | None = None,
+    take_over: bool = False,
+    data: object | None = None,
+    execute: Execute = serially,
+    around: Around = _at_once,
+) -> Fitted:
+    """Run every stage that is not complete and publish the result.
+
+    `data` is an array, also a lazy one, to be taken instead of what `settings.source` names. `execute` computes the
+    partitions of a stage, one after the other unless said otherwise.
+    """
+    source = checked_source(settings, data)
     store = run.create_run(settings.store)
     with lease.acquire(store, take_over) as held:
         store.sweep_partials()
@@ -76,11 +94,13 @@ def fit(
         def run_one(stage: Stage) -> Outcome:
             held.ensure_held()
             journal.note(stage)
-            return run_stage(held, stage, watch=watch)
+            return run_stage(held, stage, execute, watch)
 
-        outcomes = chain(settings, source, run_one)
+        outcomes = chain(settings, source, lambda stage: around(stage.name, lambda: run_one(stage)))
         _warn_of_low_recall(outcomes["neighbors"].figures)
         held.ensure_held()
+        if execute is not serially:
+            store.sweep_partials()  # of workers that died on the way
         run.publish(store, _manifest(settings, source), [outcome.ledger for outcome in outcomes.values()])
     return Fitted(outcomes)
 
@@ -102,7 +122,9 @@ class Journal:
 
     def note(self, stage: Stage) -> None:
         digest = ledger_of(self._held, stage).digest
-        self._entries.append({"stage": stage.name, "digest": digest, "n_partitions": stage.n_partitions()})
+        entry = {"stage": stage.name, "digest": digest, "n_partitions": stage.n_partitions()}
+        if self._entries[-1:] != [entry]:  # it is when the stage is tried again
+            self._entries.append(entry)
         if self._before[: len(self._entries)] != self._entries:
             self._before = []
             run.write_journal(self._held.store, self._entries)
@@ -139,8 +161,10 @@ def chain(settings: FitSettings, source: Source, run_one: Runner) -> dict[str, O
 
 def source_partitions(settings: FitSettings, source: Source) -> RowPartitions:
     """How the source's rows are cut."""
-    row_bytes = source.shape[1] * source.dtype.itemsize
-    return RowPartitions.of_bytes(source.shape[0], row_bytes, settings.partition_mib << 20)
+    n_rows, row_bytes = source.shape[0], source.shape[1] * source.dtype.itemsize
+    if settings.partition_mib == "auto":
+        return RowPartitions.of_bytes(n_rows, row_bytes, automatic_bytes(n_rows * row_bytes))
+    return RowPartitions.of_bytes(n_rows, row_bytes, settings.partition_mib << 20)
 
 
 def run_shape(settings: FitSettings, source: Source) -> RunShape:
@@ -161,6 +185,7 @@ def run_shape(settings: FitSettings, source: Source) -> RunShape:
         n_landmarks=m,
         landmark_candidates=candidates,
         batch=landmarks_per_batch(n, m),
+        nodes_per_chunk=nodes_per_chunk(landmarks_per_batch(n, m)),
         n_components=settings.n_components,
     )
 

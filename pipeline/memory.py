@@ -34,6 +34,7 @@ class RunShape:
     n_landmarks: int
     landmark_candidates: int
     batch: int
+    nodes_per_chunk: int
     n_components: int
 
     @property
@@ -55,7 +56,7 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
     edges = rows * shape.n_neighbors
     groups = GROUPS * shape.block
     per_node = 8 * shape.n_rows
-    chunk = min(shape.n_rows, 16_384)
+    chunk = min(shape.n_rows, shape.nodes_per_chunk)
     lists = rows * (2 * shape.n_components + 4) * 8
     sampled = min(4000, shape.n_rows, max(100, 4_000_000 // shape.n_landmarks))
     parts = {

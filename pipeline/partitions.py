@@ -8,6 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 GRAIN_ROWS = 4096
+# Partitions are not larger than this many bytes, and there are at least so many, for workers to share evenly.
+LARGEST_BYTES = 32 << 20
+MANY_PARTITIONS = 16
+
+
+def automatic_bytes(source_bytes: int) -> int:
+    """The size of partitions unless one is asked for. It does not depend on the workers: other workers, same work."""
+    return max(1, min(LARGEST_BYTES, source_bytes // MANY_PARTITIONS))
 
 
 @dataclass(frozen=True)

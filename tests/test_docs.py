@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows import cli
-from pipeline.config import FitSettings, fit_settings
+from pipeline.config import ClusterSettings, FitSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
 from pipeline.stages.publish import PUBLISHED
@@ -47,6 +47,12 @@ def test_commands_of_the_readme_are_understood(tmp_path, monkeypatch, capsys):
             cli.main()
         assert end.value.code == 0, capsys.readouterr().err
     assert np.load("projection.npy").shape == (3000, 10)
+
+
+def test_the_page_on_clusters_names_every_setting():
+    page = (Path(__file__).parent.parent / "docs" / "clusters.md").read_text()
+    for name in ClusterSettings.model_fields:
+        assert f"`{name}`" in page, name
 
 
 def test_the_page_on_runs_names_every_setting_and_array():

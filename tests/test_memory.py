@@ -19,6 +19,7 @@ SHAPE = RunShape(
     n_landmarks=1000,
     landmark_candidates=50_000,
     batch=5,
+    nodes_per_chunk=16_384,
     n_components=10,
 )
 

@@ -21,6 +21,8 @@ KD_TREE_MAX_DIMENSION = 10
 BLOCK_ENTRIES = 4_000_000
 # The same where few points are looked at again and again: 4 MB, which stay in the cache.
 REFINED_ENTRIES = 1 << 19
+# Points whose squared distances are held at once in few columns: 2 KB.
+DIRECT_BLOCK = 256
 # Relative rounding of the k-d tree's own distances, with room to spare.
 TREE_MARGIN = 1e-9
 
@@ -166,6 +168,16 @@ def refine_neighbors(
     Lists start with distance inf and row -1. A query's own row is left out. In whatever portions and order points
     come, the end is the same: the nearest of them all, exactly, ties by row.
     """
+    if points.shape[1] <= KD_TREE_MAX_DIMENSION:
+        columns = np.ascontiguousarray(points.T, dtype=np.float64)
+        _refine_few_columns(columns, rows, queries, own, distances, found)
+    else:
+        _refine_by_products(points, rows, queries, own, distances, found)
+
+
+def _refine_by_products(
+    points: AnyArray, rows: IntArray, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray
+) -> None:
     center = points.mean(axis=0, dtype=np.float64)
     centered, targets = points - center, queries - center
     squares, lengths = (np.einsum("ij,ij->i", part, part) for part in (centered, targets))
@@ -178,6 +190,35 @@ def refine_neighbors(
         approximate += squares
         slack = lengths[block] - margins[block]
         _refine_block(points, rows, queries[block], own[block], approximate, slack, distances[block], found[block])
+
+
+@compiled
+def _refine_few_columns(
+    columns: AnyArray, rows: AnyArray, queries: AnyArray, own: AnyArray, distances: AnyArray, found: AnyArray
+) -> None:
+    """All squared distances of a query, a block of points at a time and column by column, which vectorizes."""
+    squares = np.empty(DIRECT_BLOCK)
+    n_columns, n_points = columns.shape
+    for i in range(len(queries)):
+        for first in range(0, n_points, DIRECT_BLOCK):
+            size = min(DIRECT_BLOCK, n_points - first)
+            squares[:size] = 0.0
+            for k in range(n_columns):
+                value = np.float64(queries[i, k])
+                for j in range(size):
+                    difference = columns[k, first + j] - value
+                    squares[j] += difference * difference
+            limit = _squared_limit(distances[i])
+            for j in range(size):
+                if squares[j] <= limit and rows[first + j] != own[i]:
+                    _insert(distances[i], found[i], math.sqrt(squares[j]), rows[first + j])
+                    limit = _squared_limit(distances[i])
+
+
+@compiled
+def _squared_limit(distances: AnyArray) -> float:
+    """No square above it has a root that belongs into the list; rounded up, for the list's own are roots."""
+    return float(distances[-1] * distances[-1] * (1 + 1e-12))
 
 
 @compiled

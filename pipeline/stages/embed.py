@@ -20,7 +20,7 @@ from pipeline.stages.connected import kept_nodes
 from pipeline.stages.graph import group_bounds
 from pipeline.stages.model import load_model
 from pipeline.stages.partition import EXCHANGE_ROWS
-from pipeline.stages.rows import NODES_PER_CHUNK, to_landmarks
+from pipeline.stages.rows import to_landmarks
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -121,7 +121,7 @@ class Embed(Stage):
         """Both answers for a range of nodes; and of the sampled ones among them number, distances and answers."""
         sampled = self._sampled[slice(*np.searchsorted(self._sampled, [first, last]))]
         parts, distances = [], [np.empty((0, self._model.n_landmarks), dtype=np.float32)]
-        for start, stop in chunk_ranges(first, last):
+        for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
             lengths = to_landmarks(self.rows, start, stop)
             parts.append(self._placed(lengths, self._kept[start:stop]))
             distances.append(lengths[sampled[(sampled >= start) & (sampled < stop)] - start])
@@ -160,9 +160,9 @@ class Embed(Stage):
         return names + ledger.write_taken(partition, nodes, node_of[order], EXCHANGE_ROWS)
 
 
-def chunk_ranges(first: int, last: int) -> list[tuple[int, int]]:
+def chunk_ranges(first: int, last: int, chunk: int) -> list[tuple[int, int]]:
     """Nodes `first` up to `last`, cut where the stored chunks of their distances end."""
-    edges = range((first // NODES_PER_CHUNK + 1) * NODES_PER_CHUNK, last, NODES_PER_CHUNK)
+    edges = range((first // chunk + 1) * chunk, last, chunk)
     return list(pairwise([first, *edges, last]))
 
 

@@ -18,16 +18,22 @@ from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, Json
 
-# Nodes in one stored chunk: the block in which rows are read again.
-NODES_PER_CHUNK = 16_384
+# A stored chunk, the block in which rows are read again: about 256 KB, and not too few nodes.
+CHUNK_BYTES, LEAST_NODES_PER_CHUNK = 1 << 18, 4096
 # What a batch of path lengths may take, in double precision and once more in single: 256 MB.
 BATCH_BYTES = 1 << 28
-LARGEST_BATCH = 64
+# Batches to have at least, for workers to share evenly, and landmarks that are worth one.
+MANY_BATCHES, SMALL_BATCH = 32, 4
 
 
 def landmarks_per_batch(n_nodes: int, n_landmarks: int) -> int:
     """How many landmarks' rows are computed together."""
-    return max(1, min(LARGEST_BATCH, n_landmarks, BATCH_BYTES // (12 * n_nodes)))
+    return max(1, min(max(SMALL_BATCH, -(-n_landmarks // MANY_BATCHES)), BATCH_BYTES // (12 * n_nodes)))
+
+
+def nodes_per_chunk(batch: int) -> int:
+    """How many nodes' distances to a batch of landmarks are stored together."""
+    return max(LEAST_NODES_PER_CHUNK, CHUNK_BYTES // (4 * batch))
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Rows(Stage):
     components: Outcome
     landmarks: Outcome
     name = "rows"
+    version = 2
 
     def settings(self) -> Json:
         return {"provider": "geodesic", "batch": self._batch}
@@ -57,12 +64,15 @@ class Rows(Stage):
         if not np.isfinite(lengths[:, nodes]).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
         arrays = {"rows": np.ascontiguousarray(lengths.T, dtype=np.float32), "between": lengths[:, nodes]}
-        return {"n_landmarks": len(sources)}, ledger.write_parts(partition, arrays, NODES_PER_CHUNK)
+        return {"n_landmarks": len(sources)}, ledger.write_parts(partition, arrays, nodes_per_chunk(self._batch))
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        _LOADED.drop()
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
-        return {"n_landmarks": n_landmarks, "n_batches": len(figures)}, []
+        chunk = nodes_per_chunk(self._batch)
+        return {"n_landmarks": n_landmarks, "n_batches": len(figures), "nodes_per_chunk": chunk}, []
+
+    def release(self) -> None:
+        _LOADED.drop()
 
     @property
     def _batch(self) -> int:

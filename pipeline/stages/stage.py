@@ -1,15 +1,14 @@
 """What a stage is, and how one is run: only what the ledger does not hold yet, each partition once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipeline.errors import InvalidInputError, StageError
 from pipeline.memory import release_free_memory
 from pipeline.store.lease import Lease
 from pipeline.store.ledger import StageLedger, stage_digest
 from pipeline.types import Json
-
-Execute = Callable[[Callable[[int], None], Iterable[int]], None]
 
 
 class Stage(ABC):
@@ -37,6 +36,9 @@ class Stage(ABC):
     @abstractmethod
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         """Do one piece: its figures, and the names of the arrays that it alone has written."""
+
+    def release(self) -> None:  # noqa: B027  most stages keep nothing
+        """Let go of what this process keeps in memory between partitions."""
 
     @abstractmethod
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
@@ -75,10 +77,52 @@ class Watch:
         """A stage is complete, perhaps since an earlier run."""
 
 
-def serially(work: Callable[[int], None], partitions: Iterable[int]) -> None:
+@dataclass(frozen=True)
+class Work:
+    """All that it takes to compute partitions of a stage; small, and the same wherever it is sent."""
+
+    lease: Lease
+    stage: Stage
+    ledger: StageLedger
+
+    def run(self, partitions: Sequence[int]) -> None:
+        """Compute some partitions and commit them together; those before one that fails are committed still."""
+        done: dict[int, tuple[Json, list[str]]] = {}
+        try:
+            for partition in partitions:
+                # Another worker may have committed it and died before it could say so.
+                if not self.ledger.is_complete(partition):
+                    done[partition] = self._computed(partition)
+        except Exception:
+            self._commit(done)
+            raise
+        self._commit(done)
+
+    def _computed(self, partition: int) -> tuple[Json, list[str]]:
+        try:
+            return self.stage.run_partition(self.ledger, partition)
+        except InvalidInputError:
+            raise
+        except Exception as error:
+            raise StageError(self.stage.name, partition, error) from error
+
+    def _commit(self, done: dict[int, tuple[Json, list[str]]]) -> None:
+        if done:
+            self.lease.ensure_held()
+            self.ledger.commit(done)
+
+
+Execute = Callable[[Work, Sequence[int], Callable[[int], None]], None]
+
+
+def serially(work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
     """One partition after the other: the reference that any other way of running must equal."""
-    for partition in partitions:
-        work(partition)
+    try:
+        for partition in partitions:
+            work.run([partition])
+            computed(partition)
+    finally:
+        work.stage.release()
 
 
 def ledger_of(lease: Lease, stage: Stage) -> StageLedger:
@@ -103,14 +147,7 @@ def _completed(lease: Lease, stage: Stage, ledger: StageLedger, execute: Execute
     missing = [partition for partition in range(n_partitions) if partition not in complete]
     watch.started(ledger, n_partitions, len(missing))
     stage.prepare(ledger)
-
-    def work(partition: int) -> None:
-        figures, arrays = stage.run_partition(ledger, partition)
-        lease.ensure_held()
-        ledger.commit(partition, figures, arrays)
-        watch.computed(ledger, partition)
-
-    execute(work, missing)
+    execute(Work(lease, stage, ledger), missing, lambda partition: watch.computed(ledger, partition))
     figures, arrays = stage.finish(ledger, ledger.committed())
     lease.ensure_held()
     ledger.finish(n_partitions, figures, arrays)

@@ -1,7 +1,7 @@
 """Zarr arrays along rows, written in whole aligned chunks and read with every fault named.
 
-Each chunk carries a checksum, because without one a flipped bit reads as a wrong number. A missing chunk would read as
-the fill value, so reading first makes sure that the chunk is there.
+Each chunk carries a checksum, because without one a flipped bit reads as a wrong number. A missing chunk is an error,
+not the fill value that Zarr takes it for.
 """
 
 import json
@@ -13,36 +13,25 @@ import numpy as np
 import zarr
 from numpy.typing import DTypeLike
 from zarr.abc.store import Store
-from zarr.codecs import Crc32cCodec, ZstdCodec
-from zarr.storage import MemoryStore, StorePath
+from zarr.core.metadata import ArrayV3Metadata
+from zarr.storage import MemoryStore
 
 from pipeline.errors import StoreError
-from pipeline.store.objects import Objects, checked_key, digest_of
+from pipeline.store.chunks import CODECS, CODECS_OF_BYTES, COMPRESSORS, decoded, encoded, fill_value
+from pipeline.store.objects import Objects, digest_of
 from pipeline.types import AnyArray
-
-# A chunk of nothing but the fill value is written like any other: a missing one must always mean damage.
-WRITE_ALL_CHUNKS: Any = {"write_empty_chunks": True}
 
 
 class RowArray:
     """A stored array whose first axis is cut into chunks of `chunk_rows`; the other axes are whole."""
 
-    def __init__(self, store: Store, path: str, array: "zarr.Array[Any]") -> None:
+    def __init__(self, store: Store, path: str, metadata: ArrayV3Metadata) -> None:
         self.path = path
         self._objects = Objects(store)
-        self._array = array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self._array.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self._array.dtype)
-
-    @property
-    def chunk_rows(self) -> int:
-        return int(self._array.chunks[0])
+        self._metadata = metadata
+        self.shape = tuple(metadata.shape)
+        self.dtype: np.dtype[Any] = metadata.data_type.to_native_dtype()
+        self.chunk_rows = int(metadata.chunk_grid.chunk_shape[0])  # type: ignore[attr-defined]
 
     def write(self, first_row: int, rows: AnyArray) -> None:
         """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array."""
@@ -57,33 +46,35 @@ class RowArray:
                 f"{self.path}: rows of {rows.dtype} {rows.shape[1:]} do not fit an array of {self.dtype} "
                 f"{self.shape[1:]}."
             )
-        self._array[first_row:stop] = rows
+        for start in range(0, len(rows), self.chunk_rows):
+            key = self._chunk_key((first_row + start) // self.chunk_rows)
+            self._objects.write_bytes(key, encoded(rows[start : start + self.chunk_rows], self.chunk_rows))
 
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows from `start` up to `stop`; an error names the chunk that is missing or damaged."""
         end = self.shape[0] if stop is None else stop
         if not 0 <= start <= end <= self.shape[0]:
             raise StoreError(f"{self.path}: rows {start} to {end} are outside of its {self.shape[0]} rows.")
-        keys = [self._chunk_key(chunk) for chunk in range(start // self.chunk_rows, -(-end // self.chunk_rows))]
-        if missing := self._objects.missing(keys):
-            raise StoreError(f"{missing[0]} is missing from {self._objects.store}.")
-        try:
-            return np.asarray(self._array[start:end])
-        except (ValueError, RuntimeError) as error:
-            raise StoreError(self._damage(start, end, error)) from error
+        rows = np.empty((end - start, *self.shape[1:]), dtype=self.dtype)
+        for chunk in range(start // self.chunk_rows, -(-end // self.chunk_rows) if end > start else 0):
+            base = chunk * self.chunk_rows
+            first, last = max(start, base), min(end, base + self.chunk_rows)
+            rows[first - start : last - start] = self._chunk(chunk)[first - base : last - base]
+        return rows
 
-    def _damage(self, start: int, stop: int, error: Exception) -> str:
-        """Which chunk of the rows cannot be read, found by reading them one by one."""
-        for chunk in range(start // self.chunk_rows, -(-stop // self.chunk_rows)):
-            try:
-                self._array[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
-            except (ValueError, RuntimeError) as cause:
-                return f"{self._chunk_key(chunk)} in {self._objects.store} is damaged: {cause}"
-        return f"{self.path} in {self._objects.store} cannot be read: {error}"
+    def _chunk(self, chunk: int) -> AnyArray:
+        key = self._chunk_key(chunk)
+        data = self._objects.read_bytes(key)
+        if data is None:
+            raise StoreError(f"{key} is missing from {self._objects.store}.")
+        try:
+            return decoded(data, (self.chunk_rows, *self.shape[1:]), self.dtype)
+        except ValueError as error:
+            raise StoreError(f"{key} in {self._objects.store} is damaged: {error}.") from error
 
     def _chunk_key(self, chunk: int) -> str:
         place = (chunk, *(0 for _ in self.shape[1:]))
-        return f"{self.path}/{self._array.metadata.encode_chunk_key(place)}"
+        return f"{self.path}/{self._metadata.encode_chunk_key(place)}"
 
 
 def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int) -> RowArray:
@@ -97,7 +88,7 @@ def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike
             objects.delete_below(path)
         _ensure_groups(store, path)
         objects.write_bytes(key, description)
-    return RowArray(store, path, _parsed(store, path, description).with_config(WRITE_ALL_CHUNKS))
+    return RowArray(store, path, _metadata(description))
 
 
 @lru_cache(256)
@@ -110,8 +101,8 @@ def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int
         shape=shape,
         chunks=chunks,
         dtype=dtype,
-        compressors=[ZstdCodec(level=1), Crc32cCodec()],
-        fill_value=np.nan if dtype.kind == "f" else 0,
+        compressors=COMPRESSORS,
+        fill_value=fill_value(dtype),
     )
     return Objects(memory).read_bytes("array/zarr.json") or b""
 
@@ -133,13 +124,18 @@ def open_array(store: Store, path: str, metadata_digest: str | None = None) -> R
     if metadata_digest is not None and digest_of(data) != metadata_digest:
         raise StoreError(f"{path}/zarr.json in {store} is damaged: it is not the one that was committed.")
     try:
-        return RowArray(store, path, _parsed(store, path, data))
+        return RowArray(store, path, _metadata(data))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}/zarr.json in {store} cannot be used: {error}") from error
 
 
-def _parsed(store: Store, path: str, description: bytes) -> "zarr.Array[Any]":
-    return zarr.Array.from_dict(StorePath(store, checked_key(path)), json.loads(description))
+@lru_cache(256)
+def _metadata(description: bytes) -> ArrayV3Metadata:
+    """What a description says; partitions have arrays alike, and parsing takes longer than reading a chunk."""
+    metadata = ArrayV3Metadata.from_dict(json.loads(description))
+    if metadata.codecs not in (CODECS, CODECS_OF_BYTES):
+        raise ValueError(f"its codecs {metadata.codecs} are not those of a run")
+    return metadata
 
 
 def metadata_digest(store: Store, path: str) -> str:

@@ -24,20 +24,21 @@ class DurableLocalStore(LocalStore):
     def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
         super().__init__(root, read_only=read_only)
         self._unsynced: set[Path] = set()
-        self._lock = Lock()
+        self._lock, self._flushing = Lock(), Lock()
 
     def __reduce__(self) -> Any:
         return _reopened, (str(self.root), self.read_only)
 
     async def _set(self, key: str, value: Buffer, exclusive: bool = False) -> None:
-        await asyncio.to_thread(self._write, key, value, exclusive)
+        await asyncio.to_thread(self.write_now, key, value.to_bytes(), exclusive)
 
     def set_sync(self, key: str, value: Buffer) -> None:
-        self._write(key, value)
+        self.write_now(key, value.to_bytes())
 
-    def _write(self, key: str, value: Buffer, exclusive: bool = False) -> None:
+    def write_now(self, key: str, data: bytes, exclusive: bool = False) -> None:
+        """Write a file without a turn through the event loop; with `exclusive`, raise if there is one."""
         self._check_writable()
-        write_whole(self.root / key, value.as_buffer_like(), exclusive)
+        write_whole(self.root / key, data, exclusive)
         with self._lock:
             self._unsynced.add(self.root / key)
 
@@ -56,16 +57,20 @@ class DurableLocalStore(LocalStore):
         return os.listdir(folder) if folder.is_dir() else []
 
     def flush(self) -> None:
-        """Sync every file written since the last time, then the folders that name them."""
-        with self._lock:
-            files, self._unsynced = self._unsynced, set()
-        for path in sorted(files):
-            _sync(path)
-        folders = {folder for path in files for folder in path.relative_to(self.root).parents}
-        for folder in sorted(folders):
-            _sync(self.root / folder)
-        if files:
-            _sync(self.root.parent)
+        """Sync every file written since the last time, then the folders that name them.
+
+        One thread at a time: another's flush may be syncing this thread's files still.
+        """
+        with self._flushing:
+            with self._lock:
+                files, self._unsynced = self._unsynced, set()
+            for path in sorted(files):
+                _sync(path)
+            folders = {folder for path in files for folder in path.relative_to(self.root).parents}
+            for folder in sorted(folders):
+                _sync(self.root / folder)
+            if files:
+                _sync(self.root.parent)
 
     def sweep_partials(self) -> int:
         """Remove what interrupted writes left behind; only the holder of the lease may."""
@@ -79,7 +84,7 @@ def _reopened(root: str, read_only: bool) -> DurableLocalStore:
     return DurableLocalStore(root, read_only=read_only)
 
 
-def write_whole(path: Path, data: bytes | bytearray | memoryview, exclusive: bool) -> None:
+def write_whole(path: Path, data: bytes, exclusive: bool) -> None:
     """Write a file whole or not at all; with `exclusive`, raise FileExistsError if there is one already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")

@@ -7,7 +7,7 @@ chunks says nothing: only what the ledger holds is read.
 
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -82,9 +82,17 @@ class StageLedger:
         """A complete partition's share of an array."""
         return self.read(_part_name(name, partition), partition)
 
-    def commit(self, partition: int, figures: Json, arrays: Sequence[str] = ()) -> None:
-        """Declare a partition complete, with its figures and the digests of the arrays that only it has written."""
-        self._objects.declare(self._commit_key(partition), {"figures": figures, "arrays": self._digests(arrays)})
+    def commit(self, done: Mapping[int, tuple[Json, Sequence[str]]]) -> None:
+        """Declare partitions complete: each with its figures and the digests of the arrays that only it has written."""
+        self._objects.declare(
+            {
+                self._commit_key(partition): {"figures": figures, "arrays": self._digests(arrays)}
+                for partition, (figures, arrays) in done.items()
+            }
+        )
+
+    def is_complete(self, partition: int) -> bool:
+        return self._objects.exists(self._commit_key(partition))
 
     def committed(self) -> dict[int, Json]:
         """The figures of every complete partition."""
@@ -112,7 +120,7 @@ class StageLedger:
             "commits": self._commits_digest(n_partitions),
             "made_with": made_with(),
         }
-        self._objects.declare(self._finished_key, value)
+        self._objects.declare({self._finished_key: value})
 
     def finished(self) -> Json | None:
         """The stage's figures if it is complete."""

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from zarr.abc.store import Store
@@ -45,15 +46,19 @@ class Objects:
         self.write_bytes(key, canonical(value))
 
     def write_bytes(self, key: str, data: bytes) -> None:
-        sync(self.store.set(checked_key(key), _buffer(data)))
+        if isinstance(self.store, DurableLocalStore):
+            self.store.write_now(checked_key(key), data)
+        else:
+            sync(self.store.set(checked_key(key), _buffer(data)))
 
-    def declare(self, key: str, value: Json) -> None:
-        """Write an object that vouches for others: all that was written before is made durable first, then it.
+    def declare(self, values: Mapping[str, Json]) -> None:
+        """Write objects that vouch for others: all that was written before is made durable first, then they are.
 
-        It carries a digest of itself, which `declared` checks.
+        Each carries a digest of itself, which `declared` checks.
         """
         self._flush()
-        self.write(key, {**value, SEAL: digest_of(canonical(value))})
+        for key, value in values.items():
+            self.write(key, {**value, SEAL: digest_of(canonical(value))})
         self._flush()
 
     def declared(self, key: str) -> Json | None:

@@ -72,7 +72,7 @@ def check_format(store: Store) -> None:
 
 def write_journal(store: Store, entries: list[Json]) -> None:
     """Remember the stages of the command under way."""
-    Objects(store).declare(JOURNAL, {"stages": entries})
+    Objects(store).declare({JOURNAL: {"stages": entries}})
 
 
 def read_journal(store: Store) -> list[Json]:
@@ -89,7 +89,7 @@ def publish(store: Store, manifest: Json, ledgers: list[StageLedger]) -> None:
     except StoreError:
         current = None  # damaged: what is complete is known from the ledgers, and written anew
     if current != value:
-        Objects(store).declare(MANIFEST, value)
+        Objects(store).declare({MANIFEST: value})
 
 
 def read_manifest(store: Store) -> Json | None:

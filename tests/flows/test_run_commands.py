@@ -16,7 +16,7 @@ from flows import cli
 from pipeline.datasets import swiss_roll
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
-SMALL = ("--n-neighbors", "8", "--n-landmarks", "60")
+SMALL = ("--n-neighbors", "8", "--n-landmarks", "60", "--cluster-kind", "serial")
 
 
 @pytest.fixture

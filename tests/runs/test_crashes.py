@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from small import Counting, contents, fitted, roll_file
 
-from pipeline.stages import embed
+from pipeline.stages import embed, rows
 from pipeline.store import durable, run
 from pipeline.store.durable import DurableLocalStore
 
@@ -31,10 +31,9 @@ class SnapshotStore(DurableLocalStore):
         half.parent.mkdir(parents=True, exist_ok=True)
         half.with_name(f".{half.name}.0.partial").write_bytes(b"half")
 
-    async def _set(self, key, value, exclusive=False):
-        # Not in a thread as usual: chunks written together would not be one operation after the other.
+    def write_now(self, key, data, exclusive=False):
         self._snapshot(key)
-        self._write(key, value, exclusive)
+        super().write_now(key, data, exclusive)
 
     async def delete(self, key):
         self._snapshot(key)
@@ -66,6 +65,7 @@ def _quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(durable, "_sync", lambda _: None)
         patch.setattr(embed, "MOST_SAMPLED", 150)
+        patch.setattr(rows, "SMALL_BATCH", 33)
         yield
 
 

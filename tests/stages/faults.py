@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from zarr.core.buffer import Buffer
-
 from pipeline.store.durable import DurableLocalStore
 
 
@@ -37,9 +35,9 @@ class FaultyStore(DurableLocalStore):
                 path.with_name(f".{path.name}.0.partial").write_bytes(b"half")
             raise Crash(key)
 
-    async def _set(self, key: str, value: Buffer, exclusive: bool = False) -> None:
+    def write_now(self, key: str, data: bytes, exclusive: bool = False) -> None:
         self._count(key)
-        await super()._set(key, value, exclusive)
+        super().write_now(key, data, exclusive)
 
     async def delete(self, key: str) -> None:
         self._count(key)

@@ -62,22 +62,22 @@ class TestDurability:
     def test_what_a_commit_vouches_for_is_synced_before_it_appears(self, store, monkeypatch):
         """A power cut at any moment then finds no commit without its data."""
         events = []
-        sync, write = os.fsync, DurableLocalStore._write
+        sync, write = os.fsync, DurableLocalStore.write_now
 
         def recorded_sync(descriptor):
             path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
             events.append(("sync", str(path.relative_to(store.root)) if path != store.root.parent else ".."))
             sync(descriptor)
 
-        def recorded_write(self, key, value, exclusive=False):
-            write(self, key, value, exclusive)
+        def recorded_write(self, key, data, exclusive=False):
+            write(self, key, data, exclusive)
             events.append(("write", key))
 
         monkeypatch.setattr(os, "fsync", recorded_sync)
-        monkeypatch.setattr(DurableLocalStore, "_write", recorded_write)
+        monkeypatch.setattr(DurableLocalStore, "write_now", recorded_write)
         ledger = StageLedger(store, "s", "d")
         ledger.write("x", np.arange(6.0), 4)
-        ledger.commit(0, {}, ["x"])
+        ledger.commit({0: ({}, ["x"])})
         commit = events.index(("write", "s/d/ledger/partition-00000000.json"))
         written = {key for kind, key in events[:commit] if kind == "write"}
         assert written == {"zarr.json", "s/zarr.json", "s/d/zarr.json", "s/d/x/zarr.json", "s/d/x/c/0", "s/d/x/c/1"}
@@ -86,6 +86,26 @@ class TestDurability:
         last_write = max(i for i, event in enumerate(events[:commit]) if event[0] == "write")
         assert min(i for i, event in enumerate(events) if event[0] == "sync") > last_write
         assert {key for _, key in events[commit + 1 :]} >= {"s/d/ledger/partition-00000000.json", "s/d/ledger"}
+
+    def test_a_batch_of_commits_appears_after_all_of_its_data(self, store, monkeypatch):
+        events = []
+        flush = DurableLocalStore.flush
+        monkeypatch.setattr(DurableLocalStore, "flush", lambda self: (flush(self), events.append("flush")))
+        write = DurableLocalStore.write_now
+
+        def recorded_write(self, key, data, exclusive=False):
+            write(self, key, data, exclusive)
+            events.append(key)
+
+        monkeypatch.setattr(DurableLocalStore, "write_now", recorded_write)
+        ledger = StageLedger(store, "s", "d")
+        for partition in range(3):
+            ledger.write_parts(partition, {"x": np.arange(6.0)})
+        ledger.commit({partition: ({}, [f"x-{partition:08d}"]) for partition in range(3)})
+        commits = [f"s/d/ledger/partition-{partition:08d}.json" for partition in range(3)]
+        assert events[-5:] == ["flush", *commits, "flush"]
+        assert ledger.complete() == [0, 1, 2]
+        assert [ledger.is_complete(partition) for partition in (2, 3)] == [True, False]
 
     def test_a_store_travels_between_processes(self, store):
         Objects(store).write("a.json", {"x": 1})
@@ -157,7 +177,7 @@ def finished_stage(store, rng):
     for p in range(2):
         ledger.write(f"own-{p}", rng.normal(size=(5, 2)), 2)
         shared.write(4 * p, rng.normal(size=(4, 3)).astype(np.float32))
-        ledger.commit(p, {"rows": 5 + p}, [f"own-{p}"])
+        ledger.commit({p: ({"rows": 5 + p}, [f"own-{p}"])})
     ledger.finish(2, {"total": 11}, ["shared"])
     return ledger
 
@@ -177,14 +197,14 @@ class TestLedger:
             ledger.read("x", partition=0)
         with pytest.raises(StoreError, match="not complete"):
             ledger.read("x")
-        ledger.commit(0, {})
+        ledger.commit({0: ({}, [])})
         with pytest.raises(StoreError, match="does not vouch for array x"):
             ledger.read("x", partition=0)
         assert ledger.finished() is None
 
     def test_a_stage_with_missing_partitions_is_not_finished(self, store):
         ledger = StageLedger(store, "embed", "abc")
-        ledger.commit(1, {})
+        ledger.commit({1: ({}, [])})
         with pytest.raises(StoreError, match="partitions 0, 2, 3 are not complete"):
             ledger.finish(4, {})
 

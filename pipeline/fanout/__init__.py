@@ -1,0 +1,5 @@
+"""The partitions of a stage on a Dask cluster; the only package that knows Dask."""
+
+from pipeline.fanout.cluster import executor
+
+__all__ = ["executor"]

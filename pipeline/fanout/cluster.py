@@ -1,0 +1,147 @@
+"""Where partitions are computed: in this process, on workers started here, or on a cluster that runs already."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, Security
+
+from pipeline.config import TLS_FILES, ClusterSettings
+from pipeline.errors import ClusterError, InvalidInputError, described
+from pipeline.fanout.rounds import Fanout
+from pipeline.memory import MIB
+from pipeline.stages.stage import Execute, serially
+from pipeline.store.ledger import RECORDED, made_with
+
+LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS = 30
+# Tasks keep nothing in Dask's own storage: nothing can be spilled, and a worker paused for memory would never go on.
+CONFIG: dict[str, Any] = {
+    "distributed.scheduler.worker-ttl": "60s",
+    "distributed.scheduler.allowed-failures": 3,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": 0.95,
+    "distributed.nanny.pre-spawn-environ": {
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), 1),
+        "MALLOC_TRIM_THRESHOLD_": 65536,
+    },
+}
+# Of the workers that are started here only. Nannies start lost workers again; the cluster must not give them up before.
+LOCAL_CONFIG = {
+    "distributed.worker.preload": ["pipeline.fanout.worker"],
+    "distributed.worker.profile.enabled": False,
+    "distributed.deploy.lost-worker-timeout": "1 day",
+}
+
+
+@contextmanager
+def executor(
+    settings: ClusterSettings,
+    peaks: Mapping[str, int] | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> Iterator[Execute]:
+    """Computes the partitions of stages for as long as this lasts.
+
+    peaks: bytes of memory that each stage is predicted to need, for the words when a worker has less.
+    notice: told what happens to workers.
+    """
+    if settings.kind == "serial":
+        yield serially
+    else:
+        connected = _local_client(settings) if settings.kind == "local" else _remote_client(settings)
+        with _quiet(), connected as client:
+            yield Fanout(client, settings.wait_seconds, peaks or {}, notice)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask's own words on lost connections would come between ours."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _local_client(settings: ClusterSettings) -> Iterator[Client]:
+    """Workers on this machine that nobody else can reach."""
+    with dask.config.set({**CONFIG, **LOCAL_CONFIG}):
+        cluster = LocalCluster(
+            n_workers=settings.n_workers or cores(),
+            threads_per_worker=settings.threads_per_worker,
+            memory_limit=settings.memory_mib * MIB if settings.memory_mib else "auto",
+            host=LOOPBACK,
+            dashboard_address=f"{LOOPBACK}:0",
+            silence_logs=logging.CRITICAL,
+        )
+        with cluster, Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+@contextmanager
+def _remote_client(settings: ClusterSettings) -> Iterator[Client]:
+    """The scheduler at an address, with as many workers as are asked for."""
+    try:
+        client = Client(settings.address, security=_security(settings), timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {settings.address}: {error}; start it, or correct cluster.address."
+        ) from error
+    with client:
+        _wait_for_workers(client, settings)
+        _compare_libraries(client)
+        yield client
+
+
+def _wait_for_workers(client: Client, settings: ClusterSettings) -> None:
+    wanted = settings.n_workers or 1
+    try:
+        client.wait_for_workers(wanted, timeout=settings.wait_seconds)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"the scheduler at {settings.address} has {len(client.nthreads())} workers after "
+            f"{settings.wait_seconds} s, not {wanted}; start some, or lower cluster.n_workers."
+        ) from error
+
+
+def _compare_libraries(client: Client) -> None:
+    """Other versions may compute other bytes, and another trigpoint may not understand what it is sent."""
+    try:
+        others = client.run(made_with)
+    except Exception as error:
+        raise ClusterError(f"the workers cannot run trigpoint: {described(error)}; install it there.") from error
+    mine = made_with()
+    for address, theirs in others.items():
+        differing = [name for name in RECORDED if theirs.get(name) != mine[name]]
+        if differing:
+            listed = ", ".join(f"{name} {theirs.get(name)} (here {mine[name]})" for name in differing)
+            raise ClusterError(f"the worker at {address} has {listed}; install the same versions from the lock.")
+
+
+def _security(settings: ClusterSettings) -> Security | None:
+    if not (settings.address or "").startswith("tls://"):
+        return None
+    files = {name: str(getattr(settings, name)) for name in TLS_FILES}
+    for name, file in files.items():
+        if not Path(file).is_file():
+            raise InvalidInputError(f"cluster.{name}={file!r} is not a file; check the path.")
+    return Security(
+        tls_ca_file=files["tls_ca"],
+        tls_client_cert=files["tls_cert"],
+        tls_client_key=files["tls_key"],
+        require_encryption=True,
+    )

@@ -1,0 +1,227 @@
+"""One stage on the workers: batches sent out as places come free, collected as they end, sent again where it helps.
+
+A batch is sized to take about half a second, so that small partitions cost little each and large ones go one by one.
+"""
+
+import errno
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from distributed import Client, Future, KilledWorker
+
+from pipeline.errors import ClusterError, InvalidInputError, StageError, StoreError, described
+from pipeline.fanout import worker
+from pipeline.fanout.worker import Report
+from pipeline.memory import MIB
+from pipeline.stages.stage import Work
+
+BATCH_SECONDS = 0.5
+LARGEST_BATCH = 256
+# Batches under way for each thread of the workers: the one it computes and the one it takes next.
+BATCHES_PER_THREAD = 2
+POLL_SECONDS = 0.2
+# How often a partition is computed before its fault counts as lasting.
+TRIES = 3
+# Faults of a file system or network that pass by themselves. A full disk does not, and trying again only costs time.
+PASSING = frozenset(
+    {
+        *(errno.EIO, errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.EINTR, errno.ETIMEDOUT, errno.ENOLCK),
+        *(errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.ENETUNREACH, errno.EHOSTUNREACH),
+    }
+)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same work may succeed if it is tried again."""
+    cause = error.cause if isinstance(error, StageError) else error
+    if isinstance(cause, TimeoutError | ConnectionError):
+        return True
+    return isinstance(cause, OSError) and cause.errno in PASSING
+
+
+def batch_size(seconds_each: float | None, n_waiting: int, n_threads: int) -> int:
+    """How many partitions to send together: as many as take BATCH_SECONDS, one while that is not known.
+
+    Towards the end fewer, so that no thread is left with much when the others have nothing more.
+    """
+    if seconds_each is None:
+        return 1
+    affordable = int(BATCH_SECONDS / max(seconds_each, 1e-6))
+    share = -(-n_waiting // (BATCHES_PER_THREAD * max(1, n_threads)))
+    return max(1, min(affordable, share, LARGEST_BATCH))
+
+
+class Fanout:
+    """Computes the partitions of stages on the workers of a client; give it to `run_stage`."""
+
+    def __init__(
+        self, client: Client, wait_seconds: float, peaks: Mapping[str, int], notice: Callable[[str], None]
+    ) -> None:
+        self.client, self.notice = client, notice
+        self._wait_seconds, self._peaks = wait_seconds, peaks
+        self._workers: dict[str, int] = {}
+        self._memory = 0
+        self._looked = self._seen = time.monotonic()
+
+    def __call__(self, work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
+        try:
+            Round(self, work, partitions, computed).run()
+        finally:
+            self._release()
+
+    def n_threads(self) -> int:
+        """Threads of all workers, asked for once a second; an error if there have been none for too long."""
+        now = time.monotonic()
+        if not self._workers or now - self._looked > 1:
+            self._look(now)
+        return sum(self._workers.values())
+
+    def too_little_memory(self, stage: str) -> str:
+        """What to do about a partition that ends its workers."""
+        needed = f"; the stage is predicted to need {self._peaks[stage] / MIB:,.0f} MiB" if stage in self._peaks else ""
+        limit = f"workers have {self._memory / MIB:,.0f} MiB each{needed}; " if self._memory else ""
+        return f"{limit}raise cluster.memory_mib, start fewer workers or threads, or lower partition_mib"
+
+    def _look(self, now: float) -> None:
+        infos = self._asked(self.client.scheduler_info)["workers"]
+        workers = {address: int(info["nthreads"]) for address, info in infos.items()}
+        self._memory = min((info["memory_limit"] or 0 for info in infos.values()), default=self._memory)
+        lost = set(self._workers) - set(workers)
+        if lost:
+            self.notice(f"lost {len(lost)} of {len(self._workers)} workers; what they had under way is computed again")
+        self._workers, self._looked = workers, now
+        if workers:
+            self._seen = now
+        elif now - self._seen > self._wait_seconds:
+            raise ClusterError(
+                f"no workers are left at {self._address} for {self._wait_seconds:g} s; what is complete is kept: start "
+                "workers and run the same command again."
+            )
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except (OSError, RuntimeError, TimeoutError) as error:
+            raise self.lost_scheduler(error) from error
+
+    def lost_scheduler(self, error: object = "") -> ClusterError:
+        return ClusterError(
+            f"the connection to the Dask scheduler at {self._address} was lost{f' ({error})' if str(error) else ''}; "
+            "what is complete is kept: run the same command again."
+        )
+
+    @property
+    def _address(self) -> str:
+        return str(self.client.scheduler.address) if self.client.scheduler else "its address"
+
+    def _release(self) -> None:
+        """Have the workers let go of the stage; not waiting, for one that hangs would hang this too."""
+        if self.client.status == "running":
+            self.client.run(worker.release, wait=False)
+
+
+class Round:
+    """The partitions of one stage, from the first batch to the last."""
+
+    def __init__(self, fanout: Fanout, work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
+        self._fanout, self._computed = fanout, computed
+        self._stage, self._packed = work.stage.name, worker.packed(work)
+        # Unlike any other's: Dask answers a key that it knows with what it has.
+        self._token = uuid.uuid4().hex[:8]
+        self._waiting = deque(partitions)
+        self._suspects: deque[int] = deque()
+        self._flying: dict[Future[Report], list[int]] = {}
+        self._ended: SimpleQueue[Future[Report]] = SimpleQueue()
+        self._tries: Counter[int] = Counter()
+        self._n_sent, self._convicting = 0, False
+        self._seconds_each: float | None = None
+
+    def run(self) -> None:
+        """Until every partition is committed. On any failure or interruption, what is under way is taken back."""
+        try:
+            while self._waiting or self._flying or self._suspects:
+                self._send()
+                self._collect()
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        if self._flying and self._fanout.client.status == "running":
+            self._fanout.client.cancel(list(self._flying), force=True)
+
+    def _send(self) -> None:
+        n_threads = self._fanout.n_threads()
+        while self._waiting and len(self._flying) < BATCHES_PER_THREAD * n_threads:
+            size = batch_size(self._seconds_each, len(self._waiting), n_threads)
+            self._submit([self._waiting.popleft() for _ in range(min(size, len(self._waiting)))])
+        if self._suspects and not self._flying:
+            self._convicting = True
+            self._submit([self._suspects.popleft()])
+
+    def _submit(self, batch: list[int]) -> None:
+        self._n_sent += 1
+        key = f"{self._stage}-{self._token}-{self._n_sent}"
+        self._await(self._fanout.client.submit(worker.run_batch, self._packed, batch, key=key, pure=False), batch)
+
+    def _await(self, future: "Future[Report]", batch: list[int]) -> None:
+        self._flying[future] = batch
+        future.add_done_callback(self._ended.put)
+
+    def _collect(self) -> None:
+        """Take in what has ended, waiting a moment for it."""
+        try:
+            future = self._ended.get(timeout=POLL_SECONDS)
+        except Empty:
+            self._fanout.n_threads()
+            return
+        batch = self._flying.pop(future)
+        if future.status == "finished":
+            self._take(batch, future.result())
+        elif future.status == "error":
+            self._killed(batch, future.exception())
+        elif future.status in ("pending", "lost"):
+            self._await(future, batch)  # its worker died with the answer; Dask computes it again
+        else:
+            raise self._fanout.lost_scheduler()
+
+    def _take(self, batch: list[int], report: Report) -> None:
+        if report.failure is not None:
+            self._failed(batch, report.failure)
+            return
+        previous = report.seconds_each if self._seconds_each is None else self._seconds_each
+        self._seconds_each = (previous + report.seconds_each) / 2
+        for partition in batch:
+            self._computed(partition)
+
+    def _failed(self, batch: list[int], failure: Exception) -> None:
+        """Partitions before the one that failed are committed, and found so when the batch is sent again."""
+        if not isinstance(failure, StageError | InvalidInputError | StoreError):
+            failure = StageError(self._stage, batch[0], failure)
+        culprit = failure.partition if isinstance(failure, StageError) else batch[0]
+        self._tries[culprit] += 1
+        if not is_passing(failure) or self._tries[culprit] >= TRIES:
+            if isinstance(failure, StageError) and isinstance(failure.cause, MemoryError):
+                raise StageError(self._stage, culprit, self._short_of_memory("does not fit into memory")) from failure
+            raise failure
+        self._fanout.notice(f"{described(failure)}; trying it again")
+        self._waiting.extend(batch)
+
+    def _killed(self, batch: list[int], error: BaseException) -> None:
+        """Dask has given up on a batch whose workers died again and again.
+
+        What waited beside a culprit is suspected with it. So each partition is tried again when nothing else is under
+        way: the one that does the same then is named.
+        """
+        if not isinstance(error, KilledWorker):
+            raise StageError(self._stage, batch[0], error)
+        if self._convicting:
+            raise StageError(self._stage, batch[0], self._short_of_memory("ended every worker that tried it"))
+        self._suspects.extend(batch)
+
+    def _short_of_memory(self, what: str) -> str:
+        return f"{what}, most likely for lack of memory: {self._fanout.too_little_memory(self._stage)}."

@@ -1,0 +1,101 @@
+"""What runs in a worker process: batches of partitions of the stage that the process holds.
+
+Also a Dask preload module: `dask_setup` makes a worker ready before it takes work.
+"""
+
+import pickle
+import signal
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import StageError, described
+from pipeline.memory import release_free_memory
+from pipeline.stages.stage import Work
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a batch: how long a partition took, and what stopped it, if anything did."""
+
+    seconds_each: float
+    failure: Exception | None = None
+
+
+def packed(work: Work) -> bytes:
+    """What `run_batch` is sent: the same bytes for every batch of a stage, so that a process keeps it between them."""
+    return pickle.dumps(work)
+
+
+def unpacked(packed_work: bytes) -> Work:
+    work: Work = pickle.loads(packed_work)
+    return work
+
+
+def run_batch(packed_work: bytes, partitions: list[int]) -> Report:
+    """Compute some partitions. A failure is returned, not raised: Dask would only try it again."""
+    start = time.perf_counter()
+    try:
+        work = _HELD.work(packed_work)
+        work.run(partitions)
+    except Exception as error:
+        return Report(0.0, _portable(error))
+    return Report((time.perf_counter() - start) / len(partitions))
+
+
+async def release() -> None:
+    """Let go of whatever stage this process holds. Of a kind that Dask need not wait for."""
+    _HELD.drop()
+
+
+def dask_setup(_worker: object) -> None:
+    """Before the first task: leave Ctrl-C to the process that started the workers, and load the libraries."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import pipeline.fitting  # noqa: F401  all stages
+
+
+def _portable(error: Exception) -> Exception:
+    """The error as it can be sent, with the place it came from; one of a kind that cannot be sent becomes words."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        stage, partition = (error.stage, error.partition) if isinstance(error, StageError) else ("", -1)
+        cause = described(error.cause if isinstance(error, StageError) else error)
+        return StageError(stage, partition, cause)
+    return error
+
+
+class _Held:
+    """The one stage whose partitions this process computes, shared by its threads; a graph is loaded once for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._packed = b""
+        self._work: Work | None = None
+
+    def work(self, packed_work: bytes) -> Work:
+        with self._lock:
+            if self._work is None or packed_work != self._packed:
+                self._forget()
+                # Workers that others started may not have been told: a partition's share of a core is one thread.
+                threadpool_limits(1)
+                self._packed, self._work = packed_work, unpacked(packed_work)
+            return self._work
+
+    def drop(self) -> None:
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._work is not None:
+            self._work.stage.release()
+            self._packed, self._work = b"", None
+            release_free_memory()
+
+
+_HELD = _Held()

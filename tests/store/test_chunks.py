@@ -1,0 +1,69 @@
+"""Chunks are Zarr's own, byte for byte."""
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import LocalStore
+
+from pipeline.store.arrays import create_array, open_array
+from pipeline.store.chunks import COMPRESSORS, decoded, encoded, fill_value
+from pipeline.store.durable import DurableLocalStore
+
+
+def values(dtype, n_rows=11):
+    dtype = np.dtype(dtype)
+    array = np.random.default_rng(0).integers(0, 2 if dtype.kind == "b" else 100, size=(n_rows, 3)).astype(dtype)
+    if dtype.kind == "f":
+        array[1, 1], array[2, 2], array[3, 0] = np.nan, -np.inf, -0.0
+    return array
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "u1", "?"])
+def test_files_are_those_that_zarr_writes(tmp_path, dtype):
+    array = values(dtype)
+    create_array(DurableLocalStore(tmp_path / "ours"), "x", array.shape, array.dtype, 4).write(0, array)
+    theirs = zarr.create_array(
+        LocalStore(tmp_path / "theirs"),
+        name="x",
+        shape=array.shape,
+        chunks=(4, 3),
+        dtype=array.dtype,
+        compressors=COMPRESSORS,
+        fill_value=fill_value(array.dtype),
+        config={"write_empty_chunks": True},
+    )
+    theirs[:] = array
+    for path in ("zarr.json", "c/0/0", "c/1/0", "c/2/0"):
+        assert (tmp_path / "ours" / "x" / path).read_bytes() == (tmp_path / "theirs" / "x" / path).read_bytes(), path
+    np.testing.assert_array_equal(zarr.open_array(LocalStore(tmp_path / "ours"), path="x", mode="r")[:], array)
+    np.testing.assert_array_equal(open_array(DurableLocalStore(tmp_path / "theirs"), "x").read(), array)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 11), (0, 0), (4, 8), (3, 9), (10, 11), (11, 11), (5, 6)])
+def test_any_rows_can_be_read(tmp_path, start, stop):
+    array = values("f8")
+    stored = create_array(DurableLocalStore(tmp_path), "x", array.shape, array.dtype, 4)
+    stored.write(0, array)
+    np.testing.assert_array_equal(stored.read(start, stop), array[start:stop])
+
+
+def test_every_flipped_bit_is_noticed():
+    array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    data = encoded(array, 4)
+    for place in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[place // 8] ^= 1 << place % 8
+        with pytest.raises(ValueError, match="checksum does not match"):
+            decoded(bytes(changed), (4, 3), array.dtype)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 20])
+def test_truncated_chunks_are_noticed(size):
+    array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with pytest.raises(ValueError, match="checksum"):
+        decoded(encoded(array, 4)[:size], (4, 3), array.dtype)
+
+
+def test_a_chunk_of_another_size_is_refused():
+    with pytest.raises(ValueError, match="cannot reshape"):
+        decoded(encoded(np.arange(12.0).reshape(4, 3), 4), (5, 3), np.dtype(np.float64))
