@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from flows.options import takes_fit_settings
-from flows.terminal import INTERRUPTED, run_command
+from flows.terminal import resumable, run_command
 from pipeline.config import FitSettings
+from pipeline.errors import InvalidInputError
 
 app = typer.Typer(
     name="trigpoint",
@@ -46,22 +47,34 @@ def fit(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Take the store from a run elsewhere that is known to be gone.")
     ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Embed a dataset on disk, with bounded memory. Killed, it goes on where it stopped when run again."""
-    from flows.local import fit_locally
+    _require_png(picture)
+    from flows.commands import run_fit
 
-    try:
-        fit_locally(settings, take_over, as_json, typer.echo)
-    except KeyboardInterrupt:
-        typer.echo("trigpoint: stopped; run the same command again to go on from here.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with resumable():
+        run_fit(settings, take_over, anyway, as_json, picture, typer.echo)
+
+
+@app.command()
+@takes_fit_settings
+def plan(settings: FitSettings, as_json: AsJson = False) -> None:
+    """Say what a fit will take: tasks, memory, disk and time of each stage. Exit code 2 if it does not fit."""
+    from flows.commands import plan_report
+
+    value, lines, problems = plan_report(settings)
+    _print(value, lines, as_json)
+    if problems:
+        raise InvalidInputError(" ".join(problems))
 
 
 @app.command()
 def status(store: Store, as_json: AsJson = False) -> None:
     """How far a run is, stage by stage."""
-    from flows.local import status_report
+    from flows.reports import status_report
 
     _print(*status_report(store), as_json)
 
@@ -79,7 +92,7 @@ def verify(store: Store, as_json: AsJson = False) -> None:
 @app.command()
 def gc(store: Store, as_json: AsJson = False) -> None:
     """Delete results that earlier settings left behind."""
-    from flows.local import collected_garbage
+    from flows.reports import collected_garbage
 
     _print(*collected_garbage(store), as_json)
 
@@ -101,15 +114,22 @@ def export(
 @app.command()
 def demo(
     n_points: Annotated[int, typer.Option(min=2000, help="Points on the Swiss roll.")] = 50_000,
+    folder: Annotated[Path, typer.Option(help="Where to keep the points and the run.")] = Path("trigpoint-demo"),
     picture: Annotated[Path, typer.Option(help="Where to write the picture (PNG).")] = Path("trigpoint-demo.png"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the landmarks.")] = 0,
+    cluster_kind: Annotated[str, typer.Option(help="local, or serial: no server and no workers.")] = "local",
 ) -> None:
-    """Unroll a Swiss roll, place points it never saw, compare with the known sheet and draw it."""
-    if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
-        raise typer.BadParameter(f"{picture} must be a .png file in a folder that exists.", param_hint="--picture")
+    """Unroll a Swiss roll on the real thing, compare with the known sheet and draw it."""
+    _require_png(picture)
     from flows.demo import run_demo
 
-    run_demo(n_points, picture, seed, typer.echo)
+    with resumable():
+        run_demo(n_points, folder, picture, seed, cluster_kind, typer.echo)
+
+
+def _require_png(picture: Path | None) -> None:
+    if picture is not None and (picture.suffix != ".png" or not picture.absolute().parent.is_dir()):
+        raise typer.BadParameter(f"{picture} must be a .png file in a folder that exists.", param_hint="--picture")
 
 
 def _print(value: Any, lines: list[str], as_json: bool) -> None:

@@ -1,43 +1,47 @@
-"""The demonstration: a Swiss roll unrolled, checked against the sheet it was made from, and drawn."""
+"""The demonstration: a Swiss roll unrolled by the real flow, checked against the sheet it was made from, and drawn."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist
 
-from pipeline import LandmarkIsomap
+from flows.commands import run_fit
+from flows.terminal import command_line
+from pipeline.config import fit_settings
 from pipeline.datasets import SwissRoll, swiss_roll
+from pipeline.runs import open_run
 from pipeline.types import FloatArray
 
-N_NEIGHBORS = 10
-N_LANDMARKS = 300
-HELD_OUT_SHARE = 0.1
+N_NEIGHBORS, N_LANDMARKS = 10, 300
 
 
-def run_demo(n_points: int, picture: Path, seed: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Fit on nine tenths of the roll, place the rest, report how well the sheet was recovered, write the picture."""
+def run_demo(
+    n_points: int, folder: Path, picture: Path, seed: int, cluster_kind: str, say: Callable[[str], None]
+) -> float:
+    """Fit a roll on disk, report how well the sheet was recovered, write the picture, say what to try next."""
     roll = swiss_roll(n_points, seed)
-    n_fit = n_points - int(n_points * HELD_OUT_SHARE)
-    isomap = LandmarkIsomap(N_NEIGHBORS, 2, n_landmarks=N_LANDMARKS, random_state=seed)
-    say(f"A Swiss roll: {n_points:,} points in 3 dimensions, a flat sheet rolled up.")
-    with _timed(say, f"fit        {n_fit:,} points, {N_NEIGHBORS} neighbors, {N_LANDMARKS} landmarks"):
-        isomap.fit(roll.points[:n_fit])
-    with _timed(say, f"transform  {n_points - n_fit:,} points the fit never saw"):
-        placed = isomap.transform(roll.points[n_fit:])
-    figures = {
-        "fit": sheet_residual(roll.sheet[:n_fit], isomap.embedding_, seed),
-        "transform": sheet_residual(roll.sheet[n_fit:], placed, seed),
-    }
-    say("Residual variance against the true sheet (0 is perfect, 1 is unrelated):")
-    for name, value in figures.items():
-        say(f"  {name:<9}  {value:.1e}")
-    draw(roll, np.concatenate([isomap.embedding_, placed]), n_fit, picture)
-    say(f"The picture is in {picture}.")
-    return figures
+    folder.mkdir(parents=True, exist_ok=True)
+    points, store = folder / "points.npy", folder / "run.zarr"
+    np.save(points, roll.points)
+    say(f"A Swiss roll: {n_points:,} points in 3 dimensions, a flat sheet rolled up, in {points}.")
+    given = {"source": points, "store": store, "n_neighbors": N_NEIGHBORS, "n_landmarks": N_LANDMARKS, "seed": seed}
+    settings = fit_settings({name: str(value) for name, value in given.items()} | {"cluster": {"kind": cluster_kind}})
+    run_fit(settings, take_over=False, anyway=False, as_json=False, picture=None, say=say)
+    coordinates = open_run(store).embedding("projection")
+    residual = sheet_residual(roll.sheet, coordinates, seed)
+    say(f"Residual variance against the true sheet (0 is perfect, 1 is unrelated): {residual:.1e}")
+    draw(roll, coordinates, picture)
+    say(f"The picture is in {picture}. Try next:")
+    common = [str(points), "--store", str(store), "--n-landmarks", str(N_LANDMARKS)]
+    for arguments in (
+        ["status", str(store)],
+        ["fit", *common, "--n-components", "3"],
+        ["export", str(store), "--array", "projection", "--output", str(folder / "projection.npy")],
+    ):
+        say(f"  {command_line(arguments)}")
+    return residual
 
 
 def sheet_residual(sheet: FloatArray, coordinates: FloatArray, seed: int, sample_size: int = 1500) -> float:
@@ -48,8 +52,8 @@ def sheet_residual(sheet: FloatArray, coordinates: FloatArray, seed: int, sample
     return float(1 - correlation**2)
 
 
-def draw(roll: SwissRoll, coordinates: FloatArray, n_fit: int, path: Path) -> None:
-    """The roll in space; beside it the fitted points unrolled and the points placed afterwards, colored alike."""
+def draw(roll: SwissRoll, coordinates: FloatArray, path: Path) -> None:
+    """The roll in space; beside it the sheet it was made from and the sheet that was found, colored alike."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     grid = figure.add_gridspec(2, 2, width_ratios=[1, 1.7])
     color = roll.sheet[:, 0]
@@ -60,21 +64,13 @@ def draw(roll: SwissRoll, coordinates: FloatArray, n_fit: int, path: Path) -> No
     rolled.set_box_aspect((1, 0.9, 1), zoom=1.35)
     rolled.set_title(f"{len(color):,} points in space", y=0.98)
     rolled.set_axis_off()
-    limits = (float(color.min()), float(color.max()))
-    panels = [
-        (shown[shown < n_fit], f"{n_fit:,} fitted"),
-        (shown[shown >= n_fit], f"{len(color) - n_fit:,} placed after"),
-    ]
-    for row, (rows, title) in enumerate(panels):
+    # An embedding is known up to reflections: turned so that both sheets read the same way.
+    turned = coordinates * np.sign(np.einsum("ij,ij->j", coordinates, roll.sheet - roll.sheet.mean(axis=0)))
+    for row, (sheet, title) in enumerate(
+        ((roll.sheet, "the sheet it was rolled from"), (turned, "as it was unrolled"))
+    ):
         axes = figure.add_subplot(grid[row, 1])
-        x, y = coordinates[rows].T
-        axes.scatter(x, y, c=color[rows], s=2, cmap="viridis", vmin=limits[0], vmax=limits[1])
+        x, y = sheet[shown].T
+        axes.scatter(x, y, c=color[shown], s=2, cmap="viridis")
         axes.set(aspect="equal", title=title, xticks=[], yticks=[])
     figure.savefig(path, dpi=110)
-
-
-@contextmanager
-def _timed(say: Callable[[str], None], what: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    say(f"  {what}: {time.perf_counter() - start:.1f} s")

@@ -1,8 +1,13 @@
 """How a command ends: words on the error stream and an exit code."""
 
+import os
+import shlex
+import shutil
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -16,15 +21,51 @@ def run_command(command: Callable[[], None]) -> None:
         command()
     except Exception as error:
         _end_for(error)
+    finally:
+        _leave_if_stuck()
+
+
+def _leave_if_stuck() -> None:
+    """End at once where Prefect would wait for minutes for a server that is gone. All of ours is closed by now."""
+    server = sys.modules.get("flows.server")
+    if server is not None and server.UNDELIVERED.is_set():
+        code = getattr(sys.exc_info()[1], "code", FAILED)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else FAILED)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """An interruption ends the command with the words that go on from there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"trigpoint: stopped; what is complete is kept. To go on: {command_line(sys.argv[1:])}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """How to type a command of this program, wherever it is installed."""
+    program = Path(sys.argv[0])
+    name = "trigpoint" if shutil.which("trigpoint") or program.name != "trigpoint" else str(program)
+    return shlex.join([name, *arguments])
 
 
 def _end_for(error: Exception) -> None:
-    from pipeline.errors import InvalidInputError, StoreError
+    from pipeline.errors import ClusterError, InvalidInputError, StageError, StoreError, described
 
     if isinstance(error, InvalidInputError):
         _end(str(error), BAD_INPUT)
-    if isinstance(error, StoreError | OSError | MemoryError):
+    if isinstance(error, StageError | ClusterError | StoreError | OSError | MemoryError):
         _end(str(error) or type(error).__name__, FAILED)
+    if type(error).__module__.partition(".")[0] in ("prefect", "httpx", "httpcore"):
+        typer.echo(err=True)  # Prefect's own words on it may stand there, without an end of line
+        _end(
+            f"the Prefect server failed or was lost ({described(error)}); what is complete is kept: run the same "
+            "command again.",
+            FAILED,
+        )
     raise error
 
 

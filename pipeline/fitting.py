@@ -4,7 +4,7 @@ How a stage is run (here, on a cluster, under an orchestrator) is the caller's c
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,16 +79,19 @@ def fit(
     data: object | None = None,
     execute: Execute = serially,
     around: Around = _at_once,
+    planned: Mapping[str, float] | None = None,
 ) -> Fitted:
     """Run every stage that is not complete and publish the result.
 
     `data` is an array, also a lazy one, to be taken instead of what `settings.source` names. `execute` computes the
-    partitions of a stage, one after the other unless said otherwise.
+    partitions of a stage, one after the other unless said otherwise. `planned` are the seconds that each stage is
+    thought to take, for others to tell from how long the run will take still.
     """
     source = checked_source(settings, data)
     store = run.create_run(settings.store)
     with lease.acquire(store, take_over) as held:
         store.sweep_partials()
+        run.write_plan(store, planned or {})
         journal = Journal(held)
 
         def run_one(stage: Stage) -> Outcome:

@@ -1,5 +1,6 @@
 """A finished or unfinished run, to look at: `open_run(url)`."""
 
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +13,10 @@ from pipeline.numerics.mds import LandmarkModel
 from pipeline.stages.model import load_model
 from pipeline.stages.publish import PUBLISHED
 from pipeline.stages.validate import as_ids
-from pipeline.store import run
+from pipeline.store import lease, run
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
+from pipeline.time_left import TimeLeft
 from pipeline.types import AnyArray, Json
 
 
@@ -112,6 +114,24 @@ class Run:
         """How far each stage of the latest command is, in order."""
         return [self._stage_status(entry) for entry in run.read_journal(self._store)]
 
+    def seconds_left(self) -> float | None:
+        """How long the command under way will take still; None if none is, or nothing is known.
+
+        Told from the plan and from the times at which partitions were declared complete since it began.
+        """
+        begin, planned = lease.held_since(self._store), run.read_plan(self._store)
+        if begin is None or not planned:
+            return None
+        left, start, now = TimeLeft(planned), begin, time.time()
+        for entry in run.read_journal(self._store):
+            ledger = StageLedger(self._store, entry["stage"], entry["digest"])
+            end = ledger.written_at()
+            if end is None:
+                return left.of_run(ledger.stage, now - start, _share(ledger, entry["n_partitions"], start))
+            left.finished(ledger.stage, end - start if end > begin else None)
+            start = max(start, end)
+        return left.of_run("", 0.0, 1.0)
+
     def damaged(self) -> list[str]:
         """Everything that is not as it was written; empty for a sound run."""
         return run.damaged(self._store)
@@ -132,6 +152,14 @@ class Run:
 
     def _ledger(self, stage: str) -> StageLedger:
         return run.published_ledger(self._store, self.manifest, stage)
+
+
+def _share(ledger: StageLedger, n_partitions: int, start: float) -> float:
+    """Of the partitions that were not complete at a time, the share that is now."""
+    times = [ledger.written_at(partition) or 0.0 for partition in ledger.complete()]
+    n_since = sum(when > start for when in times)
+    n_missing = n_partitions - len(times) + n_since
+    return n_since / n_missing if n_missing else 1.0
 
 
 def open_run(url: str | Path) -> Run:

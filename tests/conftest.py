@@ -1,6 +1,9 @@
 """Settings that every test shares."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,10 @@ import pytest
 import scipy.linalg  # noqa: F401  loads the BLAS that the next line limits
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
+
+# Nothing of the user's: Prefect keeps its record in its home.
+os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="trigpoint-prefect-")
+atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
 # Tests run in as many processes as there are cores; BLAS threads on top of that only fight for them.
 threadpool_limits(1)

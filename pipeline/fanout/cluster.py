@@ -1,7 +1,6 @@
 """Where partitions are computed: in this process, on workers started here, or on a cluster that runs already."""
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from distributed import Client, LocalCluster, Security
 from pipeline.config import TLS_FILES, ClusterSettings
 from pipeline.errors import ClusterError, InvalidInputError, described
 from pipeline.fanout.rounds import Fanout
-from pipeline.memory import MIB
+from pipeline.plan import memory_of_worker, workers_of
 from pipeline.stages.stage import Execute, serially
 from pipeline.store.ledger import RECORDED, made_with
 
@@ -71,19 +70,14 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def _local_client(settings: ClusterSettings) -> Iterator[Client]:
     """Workers on this machine that nobody else can reach."""
     with dask.config.set({**CONFIG, **LOCAL_CONFIG}):
         cluster = LocalCluster(
-            n_workers=settings.n_workers or cores(),
+            n_workers=workers_of(settings),
             threads_per_worker=settings.threads_per_worker,
-            memory_limit=settings.memory_mib * MIB if settings.memory_mib else "auto",
+            memory_limit=memory_of_worker(settings),
             host=LOOPBACK,
             dashboard_address=f"{LOOPBACK}:0",
             silence_logs=logging.CRITICAL,

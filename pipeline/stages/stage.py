@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from threadpoolctl import threadpool_limits
+
 from pipeline.errors import InvalidInputError, StageError
 from pipeline.memory import release_free_memory
 from pipeline.store.lease import Lease
@@ -116,11 +118,12 @@ Execute = Callable[[Work, Sequence[int], Callable[[int], None]], None]
 
 
 def serially(work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
-    """One partition after the other: the reference that any other way of running must equal."""
+    """One partition after the other, on one thread: the reference that any other way of running must equal."""
     try:
-        for partition in partitions:
-            work.run([partition])
-            computed(partition)
+        with threadpool_limits(1):
+            for partition in partitions:
+                work.run([partition])
+                computed(partition)
     finally:
         work.stage.release()
 

@@ -52,6 +52,12 @@ class DurableLocalStore(LocalStore):
     def exists_now(self, key: str) -> bool:
         return (self.root / key).is_file()
 
+    def written_at_now(self, key: str) -> float | None:
+        try:
+            return (self.root / key).stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def names_now(self, prefix: str) -> list[str]:
         folder = self.root / prefix
         return os.listdir(folder) if folder.is_dir() else []

@@ -69,6 +69,15 @@ def acquire(store: Store, take_over: bool = False) -> Lease:
     return Lease(store, epoch + 1, mine)
 
 
+def held_since(store: Store) -> float | None:
+    """Since when a run that may still be alive holds the store; None if none does."""
+    objects = Objects(store)
+    epoch, holder = _latest(objects)
+    if holder is None or holder.get("released") or _is_dead(holder):
+        return None
+    return objects.written_at(_key(epoch))
+
+
 def _latest(objects: Objects) -> tuple[int, Json | None]:
     epochs = [_epoch_of(name) for name in _names(objects)]
     return (max(epochs), objects.read(_key(max(epochs)))) if epochs else (0, None)

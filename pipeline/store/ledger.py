@@ -91,6 +91,10 @@ class StageLedger:
             }
         )
 
+    def written_at(self, partition: int | None = None) -> float | None:
+        """When a partition, or the stage, was declared complete, in seconds since the epoch; None if it was not."""
+        return self._objects.written_at(self._finished_key if partition is None else self._commit_key(partition))
+
     def is_complete(self, partition: int) -> bool:
         return self._objects.exists(self._commit_key(partition))
 

@@ -86,6 +86,10 @@ class Objects:
         found = sync(_gathered([self.store.exists(checked_key(key)) for key in keys]))
         return [key for key, there in zip(keys, found, strict=True) if not there]
 
+    def written_at(self, key: str) -> float | None:
+        """When an object was written, in seconds since the epoch; None if it is not there or nobody knows."""
+        return self.store.written_at_now(checked_key(key)) if isinstance(self.store, DurableLocalStore) else None
+
     def _flush(self) -> None:
         if isinstance(self.store, DurableLocalStore):
             self.store.flush()

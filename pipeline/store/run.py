@@ -2,11 +2,11 @@
 
 `trigpoint.json` says that a folder is a run and of which format. `journal.json` lists the stages of the latest command,
 complete or not. `manifest.json` names the stages whose results are published, each with the seal of its ledger; it is
-replaced in one write, so a reader sees one published state or the other.
+replaced in one write, so a reader sees one published state or the other. `plan.json` has the times that were expected.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zarr.abc.store import Store
@@ -17,7 +17,7 @@ from pipeline.store.ledger import FORMAT_VERSION, StageLedger
 from pipeline.store.objects import Objects
 from pipeline.types import Json
 
-MARKER, JOURNAL, MANIFEST = "trigpoint.json", "journal.json", "manifest.json"
+MARKER, JOURNAL, MANIFEST, PLAN = "trigpoint.json", "journal.json", "manifest.json", "plan.json"
 DIGEST = re.compile("[0-9a-f]{20}")
 
 
@@ -78,6 +78,21 @@ def write_journal(store: Store, entries: list[Json]) -> None:
 def read_journal(store: Store) -> list[Json]:
     value = Objects(store).declared(JOURNAL)
     return [] if value is None else list(value["stages"])
+
+
+def write_plan(store: Store, seconds: Mapping[str, float]) -> None:
+    """Remember how long each stage of the command under way is thought to take."""
+    if dict(seconds) != read_plan(store):
+        Objects(store).declare({PLAN: {"seconds": dict(seconds)}})
+
+
+def read_plan(store: Store) -> dict[str, float]:
+    """Seconds of each stage, as planned; empty if nothing is known."""
+    try:
+        value = Objects(store).declared(PLAN)
+    except StoreError:
+        value = None  # damaged: only an estimate is lost
+    return {} if value is None else dict(value["seconds"])
 
 
 def publish(store: Store, manifest: Json, ledgers: list[StageLedger]) -> None:

@@ -1,10 +1,13 @@
 """The command as a user runs it."""
 
+import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
@@ -14,18 +17,27 @@ def trigpoint(*arguments, cwd=None):
     return subprocess.run([COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
 
 
-def test_demo_unrolls_the_sheet_and_draws_it(tmp_path):
-    result = trigpoint("demo", "--n-points", "3000", cwd=tmp_path)
+@pytest.mark.parametrize("kind", ["serial", "local"])
+def test_demo_unrolls_the_sheet_draws_it_and_says_what_to_try(tmp_path, kind):
+    result = trigpoint("demo", "--n-points", "6000", "--cluster-kind", kind, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert (tmp_path / "trigpoint-demo.png").read_bytes().startswith(b"\x89PNG")
-    residuals = [
-        float(line.split()[1])
-        for line in result.stdout.splitlines()
-        if line.startswith(("  fit  ", "  transform  ")) and "e-" in line
-    ]
-    assert len(residuals) == 2
-    assert max(residuals) < 2e-3
+    residual = re.search(r"Residual variance against the true sheet .*: ([0-9.e-]+)", result.stdout)
+    assert float(residual.group(1)) < 2e-3
+    commands = [shlex.split(line)[1:] for line in result.stdout.splitlines()[-3:]]
+    assert [command[0] for command in commands] == ["status", "fit", "export"]
+    for command in commands:
+        again = trigpoint(*command, *(["--cluster-kind", "serial"] if command[0] == "fit" else []), cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+    assert np.load(tmp_path / "trigpoint-demo" / "projection.npy").shape == (6000, 3)
+
+
+def test_the_demo_is_a_flow_on_workers_and_says_what_it_starts(tmp_path):
+    result = trigpoint("demo", "--n-points", "5000", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert re.search("Starting a Prefect server and [0-9]+ Dask workers?", result.stdout)
+    assert re.search(r"Ready after [0-9.]+ s\.", result.stdout)
 
 
 def test_version_is_the_distributions():

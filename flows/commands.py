@@ -1,0 +1,105 @@
+"""What the commands do that compute something."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from flows.progress import Display, shown_on, terminal_display
+from flows.reports import fit_report, fit_summary
+from pipeline import fitting
+from pipeline.config import FitSettings
+from pipeline.memory import MIB
+from pipeline.plan import Plan, plan_fit
+from pipeline.runs import open_run
+from pipeline.time_left import in_words
+from pipeline.types import Json
+
+Say = Callable[[str], None]
+# What Prefect would log to the terminal is in its record of the run, and ours is shown instead. A server that is lost
+# is given up after seconds, not minutes: no result depends on it.
+PREFECT_ENVIRONMENT = {
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL",
+    "PREFECT_CLIENT_MAX_RETRIES": "2",
+}
+
+
+def run_fit(
+    settings: FitSettings, take_over: bool, anyway: bool, as_json: bool, picture: Path | None, say: Say
+) -> Json:
+    """Fit as the settings say, and tell what came of it."""
+    plan = plan_fit(settings, fitting.checked_source(settings))
+    if not anyway:
+        plan.require_feasible()
+    tell: Say = (lambda _: None) if as_json else say
+    tell(f"{settings.source} -> {settings.store}, about {in_words(sum(plan.seconds.values()))}")
+    report = fitted_report(
+        settings, plan, take_over, Display() if as_json else terminal_display(say, plan.seconds), tell
+    )
+    if as_json:
+        say(json.dumps(report, indent=2))
+    for line in fit_summary(report):
+        tell(line)
+    if picture is not None:
+        from flows.picture import embedding_picture
+
+        picture.write_bytes(embedding_picture(open_run(settings.store)))
+        tell(f"The picture is in {picture}.")
+    return report
+
+
+def fitted_report(settings: FitSettings, plan: Plan, take_over: bool, display: Display, say: Say) -> Json:
+    """Fit in this process, or as a flow with workers; the figures."""
+    if settings.cluster.kind == "serial":
+        with shown_on(display):
+            fitted = fitting.fit(settings, display, take_over, planned=plan.seconds)
+        return fit_report(open_run(settings.store), fitted)
+    for name, value in PREFECT_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    say(f"Starting {_described(plan, settings)}.")
+    from flows.server import prefect_server
+
+    with prefect_server(say), shown_on(display):
+        from flows import fit
+
+        return fit(settings, take_over)
+
+
+def _described(plan: Plan, settings: FitSettings) -> str:
+    if settings.cluster.kind == "address":
+        return f"a Prefect flow on the Dask workers at {settings.cluster.address}"
+    workers = f"{plan.n_workers} Dask worker{'s' * (plan.n_workers > 1)}"
+    return f"a Prefect server and {workers}; some ten seconds, the first time more"
+
+
+def plan_report(settings: FitSettings) -> tuple[Json, list[str], list[str]]:
+    """What a fit will take, for programs and in lines; and what does not fit."""
+    plan = plan_fit(settings, fitting.checked_source(settings))
+    total = sum(plan.seconds.values())
+    lines = [f"  {'stage':<11} {'tasks':>7} {'MiB a worker':>13} {'MiB on disk':>12} {'time':>8}"]
+    lines += [
+        f"  {stage.stage:<11} {stage.n_tasks:>7,} {stage.memory / MIB:>13,.0f} {stage.disk / MIB:>12,.1f} "
+        f"{in_words(stage.seconds):>8}"
+        for stage in plan.stages
+    ]
+    peak = max(plan.memory.values())
+    has = "" if plan.worker_memory is None else f" of {plan.worker_memory / MIB:,.0f}"
+    workers = f"{plan.n_workers} worker{'s' * (plan.n_workers > 1)}"
+    lines += [
+        f"{workers} of {plan.n_threads} thread{'s' * (plan.n_threads > 1)}: at most {peak / MIB:,.0f}{has} MiB each, "
+        f"{plan.disk / MIB:,.0f} of {plan.free_disk / MIB:,.0f} MiB on disk, about {in_words(total)}."
+    ]
+    problems = plan.problems()
+    value = {
+        "stages": [asdict(stage) for stage in plan.stages],
+        "n_workers": plan.n_workers,
+        "threads_per_worker": plan.n_threads,
+        "worker_memory": plan.worker_memory,
+        "free_disk": plan.free_disk,
+        "disk": plan.disk,
+        "seconds": total,
+        "problems": problems,
+    }
+    return value, lines, problems

@@ -1,0 +1,97 @@
+"""The flow `fit`: every stage a Prefect task, its partitions on the workers that the settings name.
+
+Resuming goes through the run's ledger, not through Prefect: a flow that runs again computes what is missing.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_image_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.logging import get_run_logger
+
+from flows.picture import embedding_picture
+from flows.progress import Display, Several, current_display
+from flows.reports import figures_table, fit_report
+from pipeline import fitting
+from pipeline.config import FitSettings, fit_settings
+from pipeline.errors import ClusterError
+from pipeline.fanout import executor
+from pipeline.fanout.rounds import is_passing
+from pipeline.plan import plan_fit
+from pipeline.runs import open_run
+from pipeline.stages.stage import Outcome
+from pipeline.store.ledger import StageLedger
+from pipeline.types import Json
+
+RETRIES, RETRY_SECONDS = 2, 5
+
+
+@flow(name="fit", persist_result=False, validate_parameters=True)
+def fit(settings: FitSettings | None = None, take_over: bool = False, **keywords: Any) -> Json:
+    """Embed a dataset: `fit(settings)`, or the settings as keywords. Run again, it goes on where it stopped.
+
+    Returns the figures of the run; the results are in its store.
+    """
+    chosen = settings or fit_settings(keywords)
+    plan = plan_fit(chosen, fitting.checked_source(chosen))
+    display = Several([LogWatch(), current_display()])
+    with executor(chosen.cluster, plan.memory, display.noticed) as execute:
+        display.ready()
+        fitted = fitting.fit(chosen, display, take_over, execute=execute, around=as_task, planned=plan.seconds)
+    report = fit_report(open_run(chosen.store), fitted)
+    publish_artifacts(report)
+    return report
+
+
+class LogWatch(Display):
+    """Writes what happens to the log of the stage's task."""
+
+    def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
+        done = f", {n_partitions - n_missing} of them complete already" if n_missing < n_partitions else ""
+        get_run_logger().info("%s: %d partitions%s", ledger.stage, n_partitions, done)
+
+    def finished(self, outcome: Outcome) -> None:
+        get_run_logger().info("%s: %d partitions computed", outcome.ledger.stage, outcome.n_computed)
+
+    def noticed(self, message: str) -> None:
+        get_run_logger().warning(message)
+
+
+def as_task(stage: str, run_one: Callable[[], Outcome]) -> Outcome:
+    """Run a stage as a Prefect task, which tries it again where that may help; only what is missing is computed."""
+    outcomes: list[Outcome] = []
+
+    @task(
+        name=stage,
+        task_run_name=stage,
+        retries=RETRIES,
+        retry_delay_seconds=RETRY_SECONDS,
+        retry_condition_fn=_may_pass,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
+    def compute() -> Json:
+        outcome = run_one()
+        outcomes.append(outcome)
+        return {"path": outcome.ledger.path, "n_computed": outcome.n_computed}
+
+    compute()
+    return outcomes[-1]
+
+
+def _may_pass(_task: object, _task_run: TaskRun, state: State[Any]) -> bool:
+    """Whether a failed stage is worth another try: a lost connection may come back, bad input stays bad."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, ClusterError) or (isinstance(error, Exception) and is_passing(error))
+
+
+def publish_artifacts(report: Json) -> None:
+    """Figures and picture, for the pages of the Prefect server."""
+    store = report["store"]
+    create_table_artifact(figures_table(report), key="fit-figures", description=f"Figures of {store}")
+    picture = base64.b64encode(embedding_picture(open_run(store))).decode()
+    create_image_artifact(f"data:image/png;base64,{picture}", key="fit-picture", description=f"Embedding in {store}")

@@ -1,0 +1,117 @@
+"""What commands and flows say of a run: for programs, and in lines for people."""
+
+from dataclasses import asdict
+
+from pipeline.fitting import STAGES, Fitted
+from pipeline.runs import Run, StageStatus, open_run
+from pipeline.store import lease, run
+from pipeline.time_left import in_words
+from pipeline.types import Json
+
+
+def fit_report(opened: Run, fitted: Fitted) -> Json:
+    """All figures of a fit, for programs."""
+    found = {name: outcome.figures for name, outcome in fitted.outcomes.items()}
+    return {
+        "store": opened.url,
+        "computed": {name: outcome.n_computed for name, outcome in fitted.outcomes.items()},
+        "n_computed": fitted.n_computed,
+        "figures": {
+            "n_rows": found["publish"]["n_rows"],
+            "n_embedded": found["publish"]["n_embedded"],
+            "n_distinct": found["order"]["n_nodes"],
+            "n_landmarks": found["landmarks"]["n_landmarks"],
+            "n_audited": found["probes"]["audited"],
+            "components": found["components"],
+        },
+        "quality": opened.quality,
+        "trust": opened.trust,
+    }
+
+
+def fit_summary(report: Json) -> list[str]:
+    """What was embedded and how well, in lines for people."""
+    figures, quality = report["figures"], report["quality"]
+    lines = [] if report["n_computed"] else ["Every stage was complete already: nothing was computed."]
+    lines.append(
+        f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded; {figures['n_distinct']:,} distinct."
+    )
+    if figures["components"]["n_components"] > 1:
+        lines.append(_component_line(figures["components"]))
+    variances = ", ".join(f"{value:.2g}" for value in quality["residual_variance"])
+    lines += [
+        f"Neighbor recall {quality['recall']:.4f}, audited on {figures['n_audited']:,} points.",
+        f"Residual variance with 1, 2, ... components: {variances}.",
+        f"Negative mass of the spectrum {quality['negative_mass']:.2%}.",
+    ]
+    trust = quality["trustworthiness"]
+    if trust:
+        lines.append(f"Trustworthiness {trust['value']:.4f} (95%: {trust['low']:.4f} to {trust['high']:.4f}).")
+    return lines
+
+
+def figures_table(report: Json) -> list[Json]:
+    """The same as a table of figures and values."""
+    return [{"figure": name, "value": value} for name, value in _figures(report)]
+
+
+def _figures(report: Json) -> list[tuple[str, str]]:
+    figures, quality = report["figures"], report["quality"]
+    rows = [
+        ("rows", f"{figures['n_rows']:,}"),
+        ("rows embedded", f"{figures['n_embedded']:,}"),
+        ("distinct rows", f"{figures['n_distinct']:,}"),
+        ("components of the neighbor graph", f"{figures['components']['n_components']:,}"),
+        ("landmarks", f"{figures['n_landmarks']:,}"),
+        ("neighbor recall", f"{quality['recall']:.4f}"),
+        ("normalized stress", f"{quality['normalized_stress']:.3g}"),
+        ("negative mass of the spectrum", f"{quality['negative_mass']:.2%}"),
+        ("partitions computed", f"{report['n_computed']:,}"),
+    ]
+    rows += [(f"residual variance, {i} components", f"{v:.3g}") for i, v in enumerate(quality["residual_variance"], 1)]
+    for name in ("trustworthiness", "continuity"):
+        if quality[name]:
+            rows.append(
+                (name, f"{quality[name]['value']:.4f} ({quality[name]['low']:.4f} to {quality[name]['high']:.4f})")
+            )
+    return rows
+
+
+def _component_line(figures: Json) -> str:
+    found = f"The neighbor graph has {figures['n_components']:,} components"
+    if figures["n_bridges"]:
+        kind = "their" if figures["exact"] else "nearly the"
+        return f"{found}, joined by {kind} {figures['n_bridges']:,} shortest links."
+    return f"{found}; only the largest is embedded, other rows are NaN."
+
+
+def status_report(store: str) -> tuple[Json, list[str]]:
+    """How far a run is, for programs and for people."""
+    opened = open_run(store)
+    stages = opened.status
+    published = opened.published
+    current = published and opened.is_current
+    left = None if current else opened.seconds_left()
+    value = {"published": published, "stages": [asdict(stage) for stage in stages], "seconds_left": left}
+    lines = [_stage_line(stage) for stage in stages]
+    ended = "published" if current else "not complete"
+    under_way = "" if left is None else f"; under way, about {in_words(left)} left"
+    return value, [*lines, f"{store}: {ended}{under_way}."]
+
+
+def _stage_line(stage: StageStatus) -> str:
+    state = "complete" if stage.complete else f"{stage.n_committed} of {stage.n_partitions} partitions"
+    return f"  {stage.stage:<11} {state}"
+
+
+def collected_garbage(store: str) -> tuple[Json, list[str]]:
+    """Delete what neither the published state nor the latest command uses."""
+    target = run.open_store(store, writable=True)
+    with lease.acquire(target):
+        target.sweep_partials()
+        paths = run.superseded(target, STAGES)
+        freed = sum(run.size(target, path) for path in paths)
+        for path in paths:
+            run.remove(target, path)
+    lines = [f"  removed {path}" for path in paths]
+    return {"removed": paths, "bytes": freed}, [*lines, f"{freed / 2**20:,.1f} MiB freed."]

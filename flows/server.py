@@ -1,0 +1,134 @@
+"""The Prefect server that a run reports to: the configured one, or one embedded for as long as the run takes."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+from prefect.events.worker import EventsWorker
+from prefect.logging.handlers import APILogWorker
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
+
+from flows.server_process import LOOPBACK
+from pipeline.errors import ClusterError
+
+START_SECONDS = 120
+STOP_SECONDS = 10
+LINES_SHOWN = 5
+DELIVERY_SECONDS = 5
+# Set when Prefect has something left to send that it cannot; it would keep the process from ending for minutes.
+UNDELIVERED = Event()
+
+
+@contextmanager
+def prefect_server(say: Callable[[str], None]) -> Iterator[str]:
+    """The address of a server that runs report to within this context."""
+    configured = get_current_settings().api.url
+    if configured:
+        say(f"Prefect server: {configured}")
+        with _delivered():
+            yield configured
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        home = _writable_home(Path(folder), say)
+        with (
+            _embedded(home, Path(folder) / "server.log") as url,
+            temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: str(home)}),
+            _delivered(),
+        ):
+            yield url
+
+
+@contextmanager
+def _delivered() -> Iterator[None]:
+    """Logs and events are sent in the background; wait for them, but not long: the server may be gone."""
+    try:
+        yield
+    finally:
+        for service in (APILogWorker, EventsWorker):
+            outcome: Any = service.drain_all(timeout=DELIVERY_SECONDS)
+            if outcome and outcome[1]:
+                UNDELIVERED.set()
+
+
+def _writable_home(spare: Path, say: Callable[[str], None]) -> Path:
+    """Prefect's folder, or a temporary one where it cannot be written: the server would only fail, without a word."""
+    home = Path(get_current_settings().home)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            return home
+    except OSError as error:
+        say(
+            f"{home} cannot be written ({error.strerror}): Prefect's record of this run is not kept. PREFECT_HOME "
+            "names another folder."
+        )
+        return spare
+
+
+@contextmanager
+def _embedded(home: Path, log: Path) -> Iterator[str]:
+    port = _free_port()
+    url = f"http://{LOOPBACK}:{port}/api"
+    command = [sys.executable, "-m", "flows.server_process", str(port), str(os.getpid())]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PREFECT_HOME": str(home)},
+        )
+    try:
+        _wait_until_healthy(url, process, log)
+        yield url
+    finally:
+        _stop(process)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_healthy(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    with httpx.Client(trust_env=False) as client:
+        while not _healthy(client, url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the embedded Prefect server did not start: {_last_words(log)}. Start one with `prefect server "
+                    "start` and set PREFECT_API_URL, or run with --cluster-kind serial, which needs none."
+                )
+            time.sleep(0.05)
+
+
+def _healthy(client: httpx.Client, url: str) -> bool:
+    try:
+        return client.get(f"{url}/health").status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return " / ".join(lines[-LINES_SHOWN:]) or "it said nothing"
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,79 @@
+"""What each stage of a fit costs, by arithmetic: pieces of work, seconds of one core, bytes on disk.
+
+The seconds are measured on one kind of machine and meant within a factor of two or so; `python -m benchmarks.plan`
+holds them against a fit.
+"""
+
+from pipeline.memory import RunShape
+
+# Every node probes cells of about this many others.
+CELL_NODES = 1024
+# Nodes whose neighbors are found by looking at all: those that choose the number of probes, and those that audit it.
+SAMPLED_NODES = 1500
+# Probed cells, as long as nothing is known of the data.
+FEW_COLUMNS, FEW_PROBES, MANY_PROBES = 10, 4, 10
+EVALUATED_NODES = 4000
+SECONDS_PER_TASK = 0.008
+
+
+def stage_tasks(shape: RunShape) -> dict[str, int]:
+    """Independent pieces of work of each stage. Groups of cells are about as many as partitions of the source."""
+    partitions = -(-shape.n_rows // shape.rows_each)
+    single = dict.fromkeys(("cells", "probes", "components", "landmarks", "model", "evaluate"), 1)
+    by_rows = ("validate", "assign", "order", "neighbors", "edges", "graph", "embed", "publish")
+    counts = {**single, **dict.fromkeys(by_rows, partitions)}
+    counts["rows"] = -(-shape.n_landmarks // shape.batch)
+    if shape.n_axes < shape.n_columns:
+        counts["axes"] = -(-shape.n_rows // (64 * 4096))
+    return counts
+
+
+def stage_seconds(shape: RunShape) -> dict[str, float]:
+    """Seconds that each stage takes on one core."""
+    n, m, d, k, columns = shape.n_rows, shape.n_landmarks, shape.n_components, shape.n_neighbors, shape.n_axes
+    source, points = n * shape.n_columns * shape.source_itemsize, n * columns * shape.point_itemsize
+    few = columns <= FEW_COLUMNS
+    probed = n * min(FEW_PROBES if few else MANY_PROBES, shape.n_cells) * min(CELL_NODES, n)
+    pair = 3.5e-9 + 6.6e-11 * columns
+    assigning = 4e-6 * n if few else 2e-6 * n + 1e-10 * n * shape.n_cells * columns + 6e-9 * points
+    work = {
+        "validate": 0.1 + 4e-9 * source,
+        "axes": 4e-9 * source + 1e-10 * n * shape.n_columns**2,
+        "cells": 0.2 + 2e-9 * source + 5e-10 * shape.cell_sample * shape.n_cells * columns,
+        "assign": assigning,
+        "order": 1.5e-6 * n + 12e-9 * points,
+        "probes": SAMPLED_NODES * n * pair,
+        "neighbors": probed * pair,
+        "edges": 2.4e-7 * n * k,
+        "graph": 9.6e-7 * n * k,
+        "components": 0.05,
+        "landmarks": 0.1 + 4e-9 * points + 6e-10 * shape.landmark_candidates * m * columns,
+        "rows": 3.5e-8 * m * n * k * (n / 200_000) ** 0.15,
+        "model": 0.05 + 1e-10 * m**3,
+        "embed": 2e-6 * n + (2e-8 + 6e-10 * d) * n * m,
+        "evaluate": 0.3 + 3.5e-10 * min(n, EVALUATED_NODES) ** 2 * columns,
+        "publish": 0.1 + (2e-6 + 2e-7 * d) * n,
+    }
+    return {stage: work[stage] + SECONDS_PER_TASK * tasks for stage, tasks in stage_tasks(shape).items()}
+
+
+def stage_bytes(shape: RunShape) -> dict[str, int]:
+    """Bytes that each stage leaves on disk, compressed as such numbers are."""
+    n, k, d = shape.n_rows, shape.n_neighbors, shape.n_components
+    points = n * shape.n_axes * shape.point_itemsize
+    values = 8 * (2 * d + 4) * n
+    size = {
+        "validate": 32 * shape.n_columns * (n // 4096 + 1),
+        "axes": 8 * shape.n_columns**2 * (n // (64 * 4096) + 2),
+        "cells": 8 * shape.n_cells * shape.n_axes,
+        "assign": points + 4 * n,
+        "order": points + 6 * n,
+        "neighbors": 9 * n * k,
+        "edges": 9 * n * k,
+        "graph": 11 * n * k,
+        "rows": int(3.6 * n * shape.n_landmarks),
+        "model": 24 * shape.n_landmarks * d,
+        "embed": values + 45 * n,
+        "publish": values,
+    }
+    return {stage: size.get(stage, 4096) for stage in stage_tasks(shape)}

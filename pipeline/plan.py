@@ -1,0 +1,131 @@
+"""What a fit will take, before anything runs: tasks, memory, disk and time of each stage, and what does not fit."""
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from pipeline.config import ClusterSettings, FitSettings
+from pipeline.costs import stage_bytes, stage_seconds, stage_tasks
+from pipeline.errors import InvalidInputError
+from pipeline.fitting import STAGES, run_shape
+from pipeline.memory import BASE, MIB, stage_peaks
+from pipeline.sources import Source
+from pipeline.store import run
+
+# A thread that computes shortest paths keeps the others of its process waiting.
+ONE_THREAD = ("rows",)
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What one stage will take: memory of a worker and disk in bytes, time in seconds."""
+
+    stage: str
+    n_tasks: int
+    memory: int
+    disk: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will take on `n_workers` workers of `worker_memory` bytes each (None: not known)."""
+
+    stages: tuple[StagePlan, ...]
+    n_workers: int
+    n_threads: int
+    worker_memory: int | None
+    free_disk: int
+
+    @property
+    def disk(self) -> int:
+        return sum(stage.disk for stage in self.stages)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of a worker, for each stage."""
+        return {stage.stage: stage.memory for stage in self.stages}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of each stage, in order."""
+        return {stage.stage: stage.seconds for stage in self.stages}
+
+    def problems(self) -> list[str]:
+        """What does not fit, each with what to do about it."""
+        return [*self._memory_problems(), *self._disk_problems()]
+
+    def require_feasible(self) -> None:
+        """Refuse what does not fit."""
+        if problems := self.problems():
+            raise InvalidInputError(" ".join(problems))
+
+    def _memory_problems(self) -> list[str]:
+        limit = self.worker_memory
+        over = [stage for stage in self.stages if limit is not None and stage.memory > limit]
+        if not over or limit is None:
+            return []
+        worst = max(over, key=lambda stage: stage.memory)
+        return [
+            f"stage {worst.stage} needs {worst.memory / MIB:,.0f} MiB of memory in a worker, which has "
+            f"{limit / MIB:,.0f}: start fewer workers (cluster.n_workers), give them more (cluster.memory_mib), lower "
+            "partition_mib, or fit on fewer rows."
+        ]
+
+    def _disk_problems(self) -> list[str]:
+        if self.disk <= self.free_disk:
+            return []
+        return [
+            f"the store needs {self.disk / MIB:,.0f} MiB of disk, where {self.free_disk / MIB:,.0f} are free: choose "
+            "another place, fewer landmarks, or free some."
+        ]
+
+
+def plan_fit(settings: FitSettings, source: Source) -> Plan:
+    """The plan of a fit; nothing is read of the source but its shape."""
+    shape = run_shape(settings, source)
+    cluster = settings.cluster
+    n_workers = workers_of(cluster)
+    tasks, seconds, disk = stage_tasks(shape), stage_seconds(shape), stage_bytes(shape)
+    peaks = stage_peaks(shape)
+    stages = []
+    for stage in (name for name in STAGES if name in tasks):
+        threads = 1 if stage in ONE_THREAD else cluster.threads_per_worker
+        rounds = -(-tasks[stage] // (n_workers * threads))
+        memory = BASE + cluster.threads_per_worker * (peaks[stage] - BASE)
+        stages.append(StagePlan(stage, tasks[stage], memory, disk[stage], seconds[stage] * rounds / tasks[stage]))
+    return Plan(
+        tuple(stages), n_workers, cluster.threads_per_worker, memory_of_worker(cluster), free_disk(settings.store)
+    )
+
+
+def workers_of(cluster: ClusterSettings) -> int:
+    if cluster.kind == "serial":
+        return 1
+    return cluster.n_workers or (cores() if cluster.kind == "local" else 1)
+
+
+def memory_of_worker(cluster: ClusterSettings) -> int | None:
+    """Bytes that a worker may take; None where only the cluster knows."""
+    if cluster.kind == "address":
+        return None
+    if cluster.memory_mib:
+        return cluster.memory_mib * MIB
+    return machine_memory() // workers_of(cluster)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def free_disk(store: str) -> int:
+    """Bytes that a store may take: what is free where it is, and what it has already."""
+    root = run.local_path(store).absolute()
+    there = next(path for path in (root, *root.parents) if path.exists())
+    taken = sum(file.stat().st_size for file in root.rglob("*") if file.is_file()) if root.is_dir() else 0
+    return shutil.disk_usage(there).free + taken
