@@ -57,9 +57,9 @@ def draw(roll: SwissRoll, coordinates: FloatArray, path: Path) -> None:
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     grid = figure.add_gridspec(2, 2, width_ratios=[1, 1.7])
     color = roll.sheet[:, 0]
-    shown = np.random.default_rng(0).permutation(len(color))[:12_000]
+    shown = np.random.default_rng(0).permutation(len(color))[:6000]
     rolled = figure.add_subplot(grid[:, 0], projection="3d", computed_zorder=False)
-    rolled.scatter(*roll.points[shown].T, c=color[shown], s=2, cmap="viridis")
+    rolled.scatter(*roll.points[shown].T, c=color[shown], s=3, cmap="viridis")
     rolled.view_init(10, -75)
     rolled.set_box_aspect((1, 0.9, 1), zoom=1.35)
     rolled.set_title(f"{len(color):,} points in space", y=0.98)
@@ -71,6 +71,6 @@ def draw(roll: SwissRoll, coordinates: FloatArray, path: Path) -> None:
     ):
         axes = figure.add_subplot(grid[row, 1])
         x, y = sheet[shown].T
-        axes.scatter(x, y, c=color[shown], s=2, cmap="viridis")
+        axes.scatter(x, y, c=color[shown], s=3, cmap="viridis")
         axes.set(aspect="equal", title=title, xticks=[], yticks=[])
     figure.savefig(path, dpi=110)

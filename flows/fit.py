@@ -51,11 +51,10 @@ class LogWatch(Display):
     """Writes what happens to the log of the stage's task."""
 
     def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
-        done = f", {n_partitions - n_missing} of them complete already" if n_missing < n_partitions else ""
-        get_run_logger().info("%s: %d partitions%s", ledger.stage, n_partitions, done)
+        get_run_logger().info("%s: %d of %d partitions to compute", ledger.stage, n_missing, n_partitions)
 
     def finished(self, outcome: Outcome) -> None:
-        get_run_logger().info("%s: %d partitions computed", outcome.ledger.stage, outcome.n_computed)
+        get_run_logger().info("%s: complete, %d computed now", outcome.ledger.stage, outcome.n_computed)
 
     def noticed(self, message: str) -> None:
         get_run_logger().warning(message)

@@ -7,28 +7,27 @@ from matplotlib.figure import Figure
 
 from pipeline.runs import Run
 
-MOST_POINTS = 20_000
-
 
 def embedding_picture(run: Run) -> bytes:
-    """A PNG of the first two coordinates of a sample of rows, colored by how far the two answers are apart."""
-    coordinates, gaps = run.embedding("projection"), run.embedding("gap")
-    embedded = np.flatnonzero(np.isfinite(coordinates[:, 0]))
-    shown = np.random.default_rng(0).permutation(embedded)[:MOST_POINTS]
-    x = coordinates[shown, 0]
-    y = coordinates[shown, 1] if coordinates.shape[1] > 1 else np.zeros_like(x)
-    figure = Figure(figsize=(7, 5), layout="constrained")
+    """A PNG of the first two coordinates of the run's sample, colored by how far the two answers are apart."""
+    projection, restricted = run.sample
+    gaps = np.linalg.norm(projection - restricted, axis=1)
+    order = np.argsort(gaps)
+    x = projection[order, 0]
+    y = projection[order, 1] if projection.shape[1] > 1 else np.zeros_like(x)
+    figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    order = np.argsort(gaps[shown])
-    ceiling = float(np.quantile(gaps[shown], 0.99)) or 1.0
-    points = axes.scatter(x[order], y[order], c=gaps[shown][order], s=2, cmap="viridis", vmin=0, vmax=ceiling)
-    axes.set(aspect="equal", xlabel="component 1", ylabel="component 2", title=_title(run, len(shown)))
-    figure.colorbar(points, label="distance between projection and restricted reconstruction")
+    # A few far ones would leave all others in one color.
+    ceiling = float(np.quantile(gaps, 0.99)) or 1.0
+    points = axes.scatter(x, y, c=gaps[order], s=4, cmap="viridis", vmin=0, vmax=ceiling)
+    axes.set(aspect="equal", xlabel="component 1", ylabel="component 2", title=_title(run, len(x)))
+    label = "distance between projection and restricted reconstruction"
+    figure.colorbar(points, label=label, location="bottom", shrink=0.6, aspect=40)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
 
 
 def _title(run: Run, n_shown: int) -> str:
-    variance = run.quality["residual_variance"][min(1, len(run.quality["residual_variance"]) - 1)]
-    return f"{n_shown:,} of {run.n_rows:,} rows; residual variance {variance:.2g}"
+    variances = run.quality["residual_variance"]
+    return f"{n_shown:,} of {run.n_rows:,} rows; residual variance {variances[-1]:.2g} in {len(variances)} components"

@@ -44,6 +44,7 @@ def prefect_server(say: Callable[[str], None]) -> Iterator[str]:
             temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: str(home)}),
             _delivered(),
         ):
+            say(f"Prefect's pages, for as long as this runs: {url.removesuffix('/api')}")
             yield url
 
 
@@ -86,13 +87,18 @@ def _embedded(home: Path, log: Path) -> Iterator[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, "PREFECT_HOME": str(home)},
+            env={**_environment(), "PREFECT_HOME": str(home), "PREFECT_SERVER_UI_API_URL": url},
         )
     try:
         _wait_until_healthy(url, process, log)
         yield url
     finally:
         _stop(process)
+
+
+def _environment() -> dict[str, str]:
+    """Ours without the settings that keep Prefect's words from the terminal: the server's go to a file."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_LOGGING_HANDLERS")}
 
 
 def _free_port() -> int:

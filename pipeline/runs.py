@@ -105,6 +105,12 @@ class Run:
         return self._figures("evaluate")
 
     @property
+    def sample(self) -> tuple[AnyArray, AnyArray]:
+        """Projection and restricted reconstruction of some distinct rows drawn at random, at most a few thousand."""
+        embedded = self._ledger("embed")
+        return self.unit * embedded.read("projection").read(), self.unit * embedded.read("restricted").read()
+
+    @property
     def trust(self) -> Json:
         """Quantiles of the trust columns over the training rows."""
         return dict(self._figures("embed")["quantiles"])

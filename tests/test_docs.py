@@ -40,7 +40,7 @@ def test_commands_of_the_readme_are_understood(tmp_path, monkeypatch, capsys):
     np.save("points.npy", swiss_roll(3000, seed=0).points)
     block = re.search(r"## Embed a dataset on disk\n\n```sh\n(.*?)```", README, re.DOTALL).group(1)
     lines = block.strip().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         monkeypatch.setattr(sys, "argv", line.split())
         with pytest.raises(SystemExit) as end:

@@ -19,6 +19,8 @@ from pipeline.store.ledger import RECORDED, made_with
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 30
 # Tasks keep nothing in Dask's own storage: nothing can be spilled, and a worker paused for memory would never go on.
+# Dask would have every array of some size given back to the system at once, and the next one's pages made anew, which
+# doubles the time of some stages; workers give memory back at the end of each stage instead.
 CONFIG: dict[str, Any] = {
     "distributed.scheduler.worker-ttl": "60s",
     "distributed.scheduler.allowed-failures": 3,
@@ -28,7 +30,8 @@ CONFIG: dict[str, Any] = {
     "distributed.worker.memory.terminate": 0.95,
     "distributed.nanny.pre-spawn-environ": {
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), 1),
-        "MALLOC_TRIM_THRESHOLD_": 65536,
+        "MALLOC_MMAP_THRESHOLD_": 32 << 20,
+        "MALLOC_TRIM_THRESHOLD_": 256 << 20,
     },
 }
 # Of the workers that are started here only. Nannies start lost workers again; the cluster must not give them up before.

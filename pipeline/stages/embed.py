@@ -19,9 +19,10 @@ from pipeline.partitions import RowPartitions
 from pipeline.stages.connected import kept_nodes
 from pipeline.stages.graph import group_bounds
 from pipeline.stages.model import load_model
-from pipeline.stages.partition import EXCHANGE_ROWS
-from pipeline.stages.rows import to_landmarks
+from pipeline.stages.partition import EXCHANGE_BYTES
+from pipeline.stages.rows import row_batches
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -51,6 +52,7 @@ class Embed(Stage):
     diagonal_weight: DiagonalWeight
     seed: int
     name = "embed"
+    version = 2
 
     def settings(self) -> Json:
         return {
@@ -103,6 +105,10 @@ class Embed(Stage):
         return load_model(self.model.ledger)
 
     @cached_property
+    def _row_batches(self) -> list[RowArray]:
+        return row_batches(self.rows)
+
+    @cached_property
     def _kept(self) -> BoolArray:
         return kept_nodes(self.graph, self.components)
 
@@ -122,7 +128,7 @@ class Embed(Stage):
         sampled = self._sampled[slice(*np.searchsorted(self._sampled, [first, last]))]
         parts, distances = [], [np.empty((0, self._model.n_landmarks), dtype=np.float32)]
         for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
-            lengths = to_landmarks(self.rows, start, stop)
+            lengths = np.concatenate([batch.read(start, stop) for batch in self._row_batches], axis=1)
             parts.append(self._placed(lengths, self._kept[start:stop]))
             distances.append(lengths[sampled[(sampled >= start) & (sampled < stop)] - start])
         whole = stacked(parts, self._model)
@@ -156,8 +162,8 @@ class Embed(Stage):
         order = np.argsort(rows)
         bounds = np.arange(self.partitions.count + 1) * self.partitions.rows_each
         arrays = {"rows": rows[order], "counts": np.diff(np.searchsorted(rows[order], bounds))}
-        names = ledger.write_parts(partition, arrays, EXCHANGE_ROWS)
-        return names + ledger.write_taken(partition, nodes, node_of[order], EXCHANGE_ROWS)
+        names = ledger.write_parts(partition, arrays, EXCHANGE_BYTES)
+        return names + ledger.write_taken(partition, nodes, node_of[order], EXCHANGE_BYTES)
 
 
 def chunk_ranges(first: int, last: int, chunk: int) -> list[tuple[int, int]]:

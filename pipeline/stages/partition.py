@@ -22,8 +22,8 @@ from pipeline.stages.validate import usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, IntArray, Json
 
-# Rows of a stored chunk where others read slices of a partition: the least that a slice costs.
-EXCHANGE_ROWS = 1024
+# A stored chunk where others read slices of a partition: the least that a slice costs. Smaller ones cost files.
+EXCHANGE_BYTES = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Assign(Stage):
     partitions: RowPartitions
     cells: Outcome
     name = "assign"
+    version = 2
 
     def settings(self) -> Json:
         return {"rows_each": self.partitions.rows_each}
@@ -97,7 +98,7 @@ class Assign(Stage):
         nodes = collapse_duplicates(points)
         sizes = [np.bincount(which, minlength=len(centers)) for which in (cells, cells[nodes.first_rows])]
         arrays = {"points": points[nodes.first_rows], "rows": numbers[order], "node_of": nodes.node_of}
-        names = ledger.write_parts(partition, arrays, EXCHANGE_ROWS)
+        names = ledger.write_parts(partition, arrays, EXCHANGE_BYTES)
         return {"n_rows": len(points)}, names + ledger.write_parts(partition, {"counts": np.stack(sizes)})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:

@@ -15,6 +15,7 @@ from pipeline.errors import StoreError
 from pipeline.numerics.geodesics import shortest_path_rows
 from pipeline.stages.connected import connected_graph
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, Json
 
@@ -64,7 +65,7 @@ class Rows(Stage):
         if not np.isfinite(lengths[:, nodes]).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
         arrays = {"rows": np.ascontiguousarray(lengths.T, dtype=np.float32), "between": lengths[:, nodes]}
-        return {"n_landmarks": len(sources)}, ledger.write_parts(partition, arrays, nodes_per_chunk(self._batch))
+        return {"n_landmarks": len(sources)}, ledger.write_parts(partition, arrays, self._chunk_bytes)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
@@ -73,6 +74,10 @@ class Rows(Stage):
 
     def release(self) -> None:
         _LOADED.drop()
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return 4 * self._batch * nodes_per_chunk(self._batch)
 
     @property
     def _batch(self) -> int:
@@ -88,10 +93,9 @@ def between_landmarks(rows: Outcome) -> AnyArray:
     return np.concatenate([rows.ledger.part("between", batch).read() for batch in batches])
 
 
-def to_landmarks(rows: Outcome, start: int, stop: int) -> AnyArray:
-    """Distances (stop - start, m) of consecutive nodes to the landmarks."""
-    batches = range(rows.figures["n_batches"])
-    return np.concatenate([rows.ledger.part("rows", batch).read(start, stop) for batch in batches], axis=1)
+def row_batches(rows: Outcome) -> list[RowArray]:
+    """The distances (n, batch) of all nodes to each batch of landmarks, to be read block by block."""
+    return [rows.ledger.part("rows", batch) for batch in range(rows.figures["n_batches"])]
 
 
 class _LoadedGraph:

@@ -91,15 +91,22 @@ def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike
     return RowArray(store, path, _metadata(description))
 
 
-@lru_cache(256)
 def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...]) -> bytes:
-    """The text that describes an array, as zarr writes it; here in memory, for zarr would also write all around it."""
+    """The text that describes an array, as zarr writes it."""
+    description = json.loads(_template(len(shape), dtype))
+    description["shape"], description["chunk_grid"]["configuration"]["chunk_shape"] = shape, chunks
+    return json.dumps(description, indent=2).encode()
+
+
+@lru_cache(64)
+def _template(n_axes: int, dtype: np.dtype[Any]) -> bytes:
+    """The description of some array; made in memory, for zarr takes long and would also write all around it."""
     memory = MemoryStore()
     zarr.create_array(
         memory,
         name="array",
-        shape=shape,
-        chunks=chunks,
+        shape=(1,) * n_axes,
+        chunks=(1,) * n_axes,
         dtype=dtype,
         compressors=COMPRESSORS,
         fill_value=fill_value(dtype),

@@ -8,6 +8,7 @@ something is about to vouch for them.
 import asyncio
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,6 +25,8 @@ class DurableLocalStore(LocalStore):
     def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
         super().__init__(root, read_only=read_only)
         self._unsynced: set[Path] = set()
+        # Folders that are synced since they were made: their own names are durable.
+        self._named: set[Path] = set()
         self._lock, self._flushing = Lock(), Lock()
 
     def __reduce__(self) -> Any:
@@ -72,11 +75,22 @@ class DurableLocalStore(LocalStore):
                 files, self._unsynced = self._unsynced, set()
             for path in sorted(files):
                 _sync(path)
-            folders = {folder for path in files for folder in path.relative_to(self.root).parents}
+            folders = {folder for path in files for folder in self._folders_to_sync(path)}
             for folder in sorted(folders):
-                _sync(self.root / folder)
-            if files:
-                _sync(self.root.parent)
+                _sync(folder)
+            self._named |= folders
+
+    def _folders_to_sync(self, path: Path) -> Iterator[Path]:
+        """The folder that names a file; and those above it, as long as they are not known to name what is in them."""
+        folder = path.parent
+        yield folder
+        while folder not in self._named and folder != self.root.parent:
+            folder = folder.parent
+            yield folder
+
+    async def delete_dir(self, prefix: str) -> None:
+        self._named.clear()
+        await super().delete_dir(prefix)
 
     def sweep_partials(self) -> int:
         """Remove what interrupted writes left behind; only the holder of the lease may."""

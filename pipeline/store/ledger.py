@@ -57,23 +57,22 @@ class StageLedger:
 
     def write(self, name: str, rows: AnyArray, chunk_rows: int | None = None) -> None:
         """An array that one partition writes whole; its chunks are of CHUNK_BYTES unless said otherwise."""
-        row_bytes = max(1, rows.itemsize * math.prod(rows.shape[1:]))
-        array = self.create(name, rows.shape, rows.dtype, chunk_rows or max(1, CHUNK_BYTES // row_bytes))
+        array = self.create(name, rows.shape, rows.dtype, chunk_rows or _rows_in(CHUNK_BYTES, rows))
         if len(rows):
             array.write(0, rows)
 
-    def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_rows: int | None = None) -> list[str]:
+    def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES) -> list[str]:
         """One partition's share of several arrays, to be read with `part`; the names for its commit."""
         for name, rows in arrays.items():
-            self.write(_part_name(name, partition), rows, chunk_rows)
+            self.write(_part_name(name, partition), rows, _rows_in(chunk_bytes, rows))
         return [_part_name(name, partition) for name in arrays]
 
-    def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_rows: int) -> list[str]:
+    def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_bytes: int) -> list[str]:
         """Like `write_parts` of every array's rows at `index`, which are taken a few chunks at a time."""
-        step = CHUNKS_TAKEN * chunk_rows
         for name, rows in arrays.items():
-            shape = (len(index), *rows.shape[1:])
+            shape, chunk_rows = (len(index), *rows.shape[1:]), _rows_in(chunk_bytes, rows)
             array = self.create(_part_name(name, partition), shape, rows.dtype, chunk_rows)
+            step = CHUNKS_TAKEN * array.chunk_rows
             for first in range(0, len(index), step):
                 array.write(first, rows[index[first : first + step]])
         return [_part_name(name, partition) for name in arrays]
@@ -210,6 +209,10 @@ def _cpu() -> str:
     lines = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else ""
+
+
+def _rows_in(chunk_bytes: int, rows: AnyArray) -> int:
+    return max(1, chunk_bytes // max(1, rows.itemsize * math.prod(rows.shape[1:])))
 
 
 def _part_name(name: str, partition: int) -> str:

@@ -1,0 +1,263 @@
+"""The flow: the same bytes on any workers and after any death, every stage a task, faults in words."""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.testing.utilities import prefect_test_harness
+
+from flows import fit
+from pipeline import open_run
+from pipeline.config import ClusterSettings, fit_settings
+from pipeline.datasets import swiss_roll
+from pipeline.errors import DisconnectedGraphError, InvalidInputError, StageError
+from pipeline.fanout import executor
+from pipeline.fitting import fit as fit_here
+from pipeline.stages.landmarks import Landmarks
+from pipeline.stages.publish import PUBLISHED
+
+COMMAND = Path(sys.executable).with_name("trigpoint")
+SMALL = {"n_neighbors": 8, "n_landmarks": 60, "partition_mib": 1}
+OPTIONS = ("--n-neighbors", "8", "--n-landmarks", "60", "--partition-mib", "1")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Rows wide enough that a partition of the least size holds only some of them."""
+    path = tmp_path_factory.mktemp("source") / "roll.npy"
+    turned = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 3)))[0]
+    np.save(path, swiss_roll(17_000, seed=0).points @ turned.T)
+    return path
+
+
+@pytest.fixture(scope="module")
+def serial(source):
+    """What a fit in one process gives."""
+    store = source.with_name("serial.zarr")
+    fit_here(fit_settings({**SMALL, "source": str(source), "store": str(store)}))
+    return published(store)
+
+
+def published(store):
+    opened = open_run(store)
+    return {name: opened.embedding(name).tobytes() for name in PUBLISHED} | {"quality": opened.quality}
+
+
+@pytest.mark.parametrize(("n_workers", "n_threads"), [(1, 1), (2, 1), (2, 2)])
+def test_any_workers_give_the_bytes_of_the_serial_run(source, serial, tmp_path, n_workers, n_threads):
+    settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
+    with executor(ClusterSettings(n_workers=n_workers, threads_per_worker=n_threads)) as execute:
+        fit_here(settings, execute=execute)
+    assert published(tmp_path / "run") == serial
+
+
+@pytest.mark.parametrize("stage", ["assign", "neighbors", "rows", "embed", "publish"])
+def test_a_worker_killed_in_the_middle_changes_nothing(source, serial, tmp_path, stage):
+    settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
+    with executor(ClusterSettings(n_workers=2)) as execute:
+        killed = []
+
+        def killing(work, partitions, computed):
+            def after_the_first(partition):
+                computed(partition)
+                if work.stage.name == stage and not killed:
+                    killed.append(worker_pids(execute)[0])
+                    os.kill(killed[0], signal.SIGKILL)
+
+            execute(work, partitions, after_the_first)
+
+        fit_here(settings, execute=killing)
+    assert killed
+    assert published(tmp_path / "run") == serial
+    assert not list((tmp_path / "run").rglob("*.partial"))
+
+
+def worker_pids(execute):
+    return list(execute.client.run(os.getpid).values())
+
+
+def wait_for(process, root, pattern):
+    """Until the process has written such a file."""
+    deadline = time.monotonic() + 120
+    while not list(root.glob(pattern)):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def started(source, store):
+    command = [COMMAND, "fit", source, "--store", store, *OPTIONS]
+    return command, subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def ended(process):
+    """What a process and all it started said, once they have ended."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    out, err = process.communicate(timeout=120)
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    return out, err
+
+
+def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(source, serial, tmp_path):
+    store = tmp_path / "run"
+    command, process = started(source, store)
+    wait_for(process, store, "rows/*/ledger/partition-00000003.json")
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3  # the server and two workers
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=200, check=True)
+    computed = json.loads(again.stdout)["computed"]
+    assert computed["neighbors"] == computed["order"] == 0
+    assert 0 < computed["rows"] < 15
+    assert published(store) == serial
+    assert not list(store.rglob("*.partial"))
+
+
+def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, tmp_path):
+    store = tmp_path / "run"
+    _, process = started(source, store)
+    wait_for(process, store, "rows/*/ledger/partition-00000000.json")
+    # As a terminal does it: to every process of the group.
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert re.fullmatch(r"trigpoint: stopped; what is complete is kept\. To go on: .*trigpoint fit .*\n", err), err
+    assert "publish" not in out
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    assert json.loads((store / "lease" / "00000001.json").read_text())["released"]
+
+
+@pytest.mark.timeout(240)
+def test_a_lost_server_is_told_and_nothing_is_lost(source, serial, tmp_path):
+    store = tmp_path / "run"
+    _, process = started(source, store)
+    wait_for(process, store, "neighbors/*/ledger/partition-00000000.json")
+    (server,) = [p for p in psutil.Process(process.pid).children() if "flows.server_process" in p.cmdline()]
+    server.kill()
+    _, err = ended(process)
+    assert process.returncode == 1
+    assert "trigpoint: the Prefect server failed or was lost" in err
+    assert "what is complete is kept: run the same command again." in err
+    assert "Traceback" not in err
+    again = [COMMAND, "fit", source, "--store", store, *OPTIONS, "--cluster-kind", "serial"]
+    subprocess.run(again, check=True, capture_output=True, timeout=100)
+    assert published(store) == serial
+
+
+def test_workers_short_of_memory_are_told_with_figures(tmp_path):
+    """A partition that takes more than a worker has; found by its workers' deaths, not by the plan."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60_000, 300)))
+    options = ("--partition-mib", "512", "--anyway", "--cluster-memory-mib", "400", "--cluster-n-workers", "2")
+    command = [COMMAND, "fit", tmp_path / "x.npy", "--store", tmp_path / "run", *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 1, result.stderr
+    assert re.search(r"stage \w+, partition 0: ended every worker that tried it", result.stderr)
+    assert re.search(r"workers have 400 MiB each; the stage is predicted to need [0-9,]+ MiB", result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+@pytest.fixture(scope="module")
+def server():
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.mark.usefixtures("server")
+class TestTasks:
+    @pytest.fixture
+    def keywords(self, source, tmp_path):
+        return {**SMALL, "source": str(source), "store": str(tmp_path / "run"), "cluster": {"kind": "serial"}}
+
+    def runs(self):
+        """The latest flow run, its task runs by name, its artifacts by key and its logs."""
+        with get_client(sync_client=True) as client:
+            (run,) = client.read_flow_runs(limit=1, sort=FlowRunSort.START_TIME_DESC)
+            tasks = client.read_task_runs()
+            artifacts = client.request("POST", "/artifacts/filter", json={}).json()
+        mine = {task.name: task for task in tasks if task.flow_run_id == run.id}
+        return run, mine, {a["key"]: a for a in artifacts if a["flow_run_id"] == str(run.id)}
+
+    def test_every_stage_is_one_and_figures_and_picture_are_artifacts(self, keywords, serial):
+        report = fit(**keywords)
+        assert published(keywords["store"]) == serial
+        run, tasks, artifacts = self.until(lambda: self.runs(), lambda found: len(found[1]) == 15)
+        assert run.state.is_completed()
+        assert set(tasks) == set(report["computed"])
+        assert {"figure": "rows", "value": "17,000"} in json.loads(artifacts["fit-figures"]["data"])
+        assert artifacts["fit-picture"]["data"].startswith("data:image/png;base64,iVBOR")
+
+    def test_a_settings_object_does_as_well_and_nothing_is_computed_twice(self, keywords):
+        settings = fit_settings(keywords)
+        assert fit(settings)["n_computed"] > 0
+        assert fit(settings)["n_computed"] == 0
+
+    def test_what_passes_is_tried_again_by_prefect(self, keywords, monkeypatch):
+        calls = []
+        real = Landmarks.run_partition
+
+        def flaky(self, ledger, partition):
+            calls.append(partition)
+            if len(calls) == 1:
+                raise OSError(errno.EIO, "Input/output error")
+            return real(self, ledger, partition)
+
+        monkeypatch.setattr(Landmarks, "run_partition", flaky)
+        monkeypatch.setattr(sys.modules["flows.fit"], "RETRY_SECONDS", 0)
+        fit(**keywords)
+        assert len(calls) == 2
+        _, tasks, _ = self.until(lambda: self.runs(), lambda found: found[1].get("landmarks"))
+        assert tasks["landmarks"].run_count == 2
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"n_landmarks": 1}, InvalidInputError, "n_landmarks=1 is out of range"),
+            ({"n_neighbours": 5}, InvalidInputError, "did you mean 'n_neighbors'"),
+            ({"source": "nowhere.npy"}, InvalidInputError, "nowhere.npy does not exist"),
+        ],
+    )
+    def test_bad_input_is_refused_as_it_is(self, keywords, change, error, message):
+        with pytest.raises(error, match=message):
+            fit(**{**keywords, **change})
+
+    def test_bad_data_is_not_tried_again(self, keywords, tmp_path):
+        np.save(tmp_path / "two.npy", np.vstack([np.arange(40.0)[:, None], np.arange(5000.0, 5040)[:, None]]))
+        with pytest.raises(DisconnectedGraphError, match="2 components, of sizes 40, 40"):
+            fit(**{**keywords, "source": str(tmp_path / "two.npy"), "n_neighbors": 3, "n_landmarks": 10})
+        _, tasks, _ = self.until(lambda: self.runs(), lambda found: found[1].get("components"))
+        assert tasks["components"].run_count == 1
+
+    def test_a_bug_is_told_with_stage_and_partition(self, keywords, monkeypatch):
+        def bug(self, ledger, partition):
+            raise ZeroDivisionError("division by zero")
+
+        monkeypatch.setattr(Landmarks, "run_partition", bug)
+        with pytest.raises(StageError, match="stage landmarks, partition 0: ZeroDivisionError: division by zero"):
+            fit(**keywords)
+
+    def until(self, look, enough):
+        """What is seen once it is enough: the server records runs in the background."""
+        deadline = time.monotonic() + 30
+        while not enough(found := look()):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+        return found
