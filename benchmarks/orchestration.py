@@ -26,6 +26,8 @@ from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
 N_POINTS, N_LANDMARKS, N_EMPTY = 200_000, 300, 10_000
+# In turns, and the fastest of each counts: what else the machine does only ever makes things slower.
+KINDS, REPEATS = ("serial", "local"), 3
 TWO_WORKERS = ClusterSettings(n_workers=2)
 
 
@@ -33,13 +35,19 @@ def spreading_the_work() -> list[Measurement]:
     """Each in a process of its own, so that neither finds anything loaded by the other."""
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "roll.npy", swiss_roll(N_POINTS, seed=0).points)
-        serial, spread = (_in_own_process(timed_fit, folder, kind) for kind in ("serial", "local"))
+        serial, spread = _fastest(
+            [[_in_own_process(timed_fit, folder, kind) for kind in KINDS] for _ in range(REPEATS)]
+        )
         empty = _in_own_process(timed_empty_stage, folder)
     name = f"fit of {N_POINTS:,} points, m={N_LANDMARKS}, on two workers of one thread, start-up excluded"
     return [
         Measurement(name, spread, "serial on one core", serial, 0.6),
         Measurement(f"{N_EMPTY:,} empty partitions on two workers", empty, "5 ms each", 0.005 * N_EMPTY, 1.0),
     ]
+
+
+def _fastest(rounds: list[list[float]]) -> list[float]:
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 def _in_own_process(function: Callable[..., float], *arguments: str) -> float:
@@ -56,7 +64,8 @@ def _as_parent() -> None:
 
 def timed_fit(folder: str, kind: str) -> float:
     """Seconds of a fit, from the workers' being there to the published result."""
-    given = {"source": f"{folder}/roll.npy", "store": f"{folder}/{kind}.zarr", "n_landmarks": N_LANDMARKS}
+    store = tempfile.mkdtemp(prefix=kind, dir=folder)
+    given = {"source": f"{folder}/roll.npy", "store": store, "n_landmarks": N_LANDMARKS}
     if kind == "serial":
         use_one_core()
         return _seconds(lambda: fit(fit_settings(given)))

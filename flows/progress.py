@@ -103,13 +103,15 @@ class Bars(Clock):
 
     def ready(self) -> None:
         self._console.print(f"Ready after {time.monotonic() - self._begun:.1f} s.", highlight=False)
-        self._bars.start()
 
     def noticed(self, message: str) -> None:
         self._console.print(f"  {message}", highlight=False, markup=False)
 
     def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
         super().started(ledger, n_partitions, n_missing)
+        self._bars.start()
+        if self._bar is not None:
+            self._bars.remove_task(self._bar)  # the stage is tried again
         self._bar = self._bars.add_task(
             ledger.stage, total=n_partitions, completed=n_partitions - n_missing, left=f"about {self.left} left"
         )
@@ -143,6 +145,10 @@ class Several(Display):
     def noticed(self, message: str) -> None:
         for display in self._displays:
             display.noticed(message)
+
+    def closed(self) -> None:
+        for display in self._displays:
+            display.closed()
 
     def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
         for display in self._displays:

@@ -23,7 +23,7 @@ def stage_tasks(shape: RunShape) -> dict[str, int]:
     by_rows = ("validate", "assign", "order", "neighbors", "edges", "graph", "embed", "publish")
     counts = {**single, **dict.fromkeys(by_rows, partitions)}
     counts["rows"] = -(-shape.n_landmarks // shape.batch)
-    if shape.n_axes < shape.n_columns:
+    if shape.finds_axes:
         counts["axes"] = -(-shape.n_rows // (64 * 4096))
     return counts
 

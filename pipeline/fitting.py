@@ -180,6 +180,7 @@ def run_shape(settings: FitSettings, source: Source) -> RunShape:
         n_columns=columns,
         source_itemsize=source.dtype.itemsize,
         n_axes=settings.pca or columns,
+        finds_axes=settings.pca is not None,
         point_itemsize=point_dtype(source.dtype).itemsize,
         rows_each=source_partitions(settings, source).rows_each,
         n_cells=cell_count(n),

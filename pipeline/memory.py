@@ -26,6 +26,7 @@ class RunShape:
     n_columns: int
     source_itemsize: int
     n_axes: int
+    finds_axes: bool
     point_itemsize: int
     rows_each: int
     n_cells: int

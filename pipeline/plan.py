@@ -2,7 +2,9 @@
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.config import ClusterSettings, FitSettings
 from pipeline.costs import stage_bytes, stage_seconds, stage_tasks
@@ -12,6 +14,7 @@ from pipeline.memory import BASE, MIB, stage_peaks
 from pipeline.sources import Source
 from pipeline.store import run
 
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # A thread that computes shortest paths keeps the others of its process waiting.
 ONE_THREAD = ("rows",)
 
@@ -120,12 +123,24 @@ def cores() -> int:
 
 
 def machine_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory of the machine, or of the container if it has a limit."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.is_file() else ""
+    return min(physical, int(limit)) if limit.isdigit() else physical
 
 
 def free_disk(store: str) -> int:
     """Bytes that a store may take: what is free where it is, and what it has already."""
     root = run.local_path(store).absolute()
     there = next(path for path in (root, *root.parents) if path.exists())
-    taken = sum(file.stat().st_size for file in root.rglob("*") if file.is_file()) if root.is_dir() else 0
-    return shutil.disk_usage(there).free + taken
+    return shutil.disk_usage(there).free + _taken(root)
+
+
+def _taken(root: Path) -> int:
+    """Bytes of the files below a folder, of which some may go while they are counted."""
+    total = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(folder, name)).st_size
+    return total

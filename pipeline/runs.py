@@ -133,8 +133,8 @@ class Run:
             ledger = StageLedger(self._store, entry["stage"], entry["digest"])
             end = ledger.written_at()
             if end is None:
-                return left.of_run(ledger.stage, now - start, _share(ledger, entry["n_partitions"], start))
-            left.finished(ledger.stage, end - start if end > begin else None)
+                return left.of_run(ledger.stage, max(0.0, now - start), _share(ledger, entry["n_partitions"], start))
+            left.finished(ledger.stage, max(0.0, end - start) if end > begin else None)
             start = max(start, end)
         return left.of_run("", 0.0, 1.0)
 

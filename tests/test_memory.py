@@ -11,6 +11,7 @@ SHAPE = RunShape(
     n_columns=128,
     source_itemsize=4,
     n_axes=128,
+    finds_axes=False,
     point_itemsize=4,
     rows_each=65_536,
     n_cells=3906,

@@ -197,22 +197,34 @@ def _refine_few_columns(
     columns: AnyArray, rows: AnyArray, queries: AnyArray, own: AnyArray, distances: AnyArray, found: AnyArray
 ) -> None:
     """All squared distances of a query, a block of points at a time and column by column, which vectorizes."""
-    squares = np.empty(DIRECT_BLOCK)
-    n_columns, n_points = columns.shape
+    buffer = np.empty(DIRECT_BLOCK)
+    n_points = columns.shape[1]
     for i in range(len(queries)):
+        limit = _squared_limit(distances[i])
         for first in range(0, n_points, DIRECT_BLOCK):
-            size = min(DIRECT_BLOCK, n_points - first)
-            squares[:size] = 0.0
-            for k in range(n_columns):
-                value = np.float64(queries[i, k])
-                for j in range(size):
-                    difference = columns[k, first + j] - value
-                    squares[j] += difference * difference
-            limit = _squared_limit(distances[i])
-            for j in range(size):
+            squares = buffer[: min(DIRECT_BLOCK, n_points - first)]
+            least = _squared_distances(columns, first, queries[i], squares)
+            if least > limit:
+                continue
+            for j in range(len(squares)):
                 if squares[j] <= limit and rows[first + j] != own[i]:
                     _insert(distances[i], found[i], math.sqrt(squares[j]), rows[first + j])
                     limit = _squared_limit(distances[i])
+
+
+@compiled
+def _squared_distances(columns: AnyArray, first: int, query: AnyArray, squares: AnyArray) -> float:
+    """Fill in the squared distances of a query to the points from `first` on; the least of them."""
+    squares[:] = 0.0
+    for k in range(len(columns)):
+        column, value = columns[k, first : first + len(squares)], np.float64(query[k])
+        for j in range(len(squares)):
+            difference = column[j] - value
+            squares[j] += difference * difference
+    least = np.inf
+    for j in range(len(squares)):
+        least = min(least, squares[j])
+    return least
 
 
 @compiled

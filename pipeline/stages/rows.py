@@ -24,7 +24,7 @@ CHUNK_BYTES, LEAST_NODES_PER_CHUNK = 1 << 18, 4096
 # What a batch of path lengths may take, in double precision and once more in single: 256 MB.
 BATCH_BYTES = 1 << 28
 # Batches to have at least, for workers to share evenly, and landmarks that are worth one.
-MANY_BATCHES, SMALL_BATCH = 32, 4
+MANY_BATCHES, SMALL_BATCH = 48, 4
 
 
 def landmarks_per_batch(n_nodes: int, n_landmarks: int) -> int:

@@ -35,8 +35,8 @@ class Objects:
         if data is None:
             return None
         try:
-            value = json.loads(data)
-        except ValueError as error:
+            value = json.loads(data, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{self.store}/{key} is damaged: it is not JSON ({error}).") from error
         if not isinstance(value, dict):
             raise StoreError(f"{self.store}/{key} is damaged: it holds {type(value).__name__}, not an object.")
@@ -108,6 +108,11 @@ class Objects:
         else:
             names = sync(_collected(self.store, below))
         return sorted(name for name in names if not name.endswith(PARTIAL_SUFFIX))
+
+
+def _refuse_constant(name: str) -> None:
+    """Python reads NaN and infinities, which no JSON has; nothing here writes them."""
+    raise ValueError(f"it holds {name}")
 
 
 async def _gathered(questions: list[Any]) -> list[bool]:

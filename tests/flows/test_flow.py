@@ -261,3 +261,43 @@ class TestTasks:
             assert time.monotonic() < deadline, found
             time.sleep(0.1)
         return found
+
+
+WATCHING = """
+import os, sys
+
+def watch(event, arguments):
+    if event in ("socket.connect", "socket.sendto"):
+        address = arguments[1]
+    elif event == "socket.getaddrinfo":
+        address = arguments[:2]
+    else:
+        return
+    with open(os.environ["SEEN_ADDRESSES"], "a") as file:
+        file.write(repr(address) + "\\n")
+
+sys.addaudithook(watch)
+"""
+
+
+def test_nothing_leaves_the_machine_and_nothing_listens_beyond_it(source, tmp_path):
+    """Every address that any process of a run asks for, by a hook that each interpreter loads when it starts."""
+    (tmp_path / "sitecustomize.py").write_text(WATCHING)
+    seen = tmp_path / "addresses"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "SEEN_ADDRESSES": str(seen)}
+    command = [COMMAND, "fit", source, "--store", tmp_path / "run", *OPTIONS]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    wait_for(process, tmp_path / "run", "rows/*/ledger/partition-00000000.json")
+    me = psutil.Process(process.pid)
+    sockets = [socket for p in (me, *me.children(recursive=True)) for socket in p.net_connections("inet")]
+    listening = [socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN]
+    assert len(listening) >= 6  # the Prefect server, a scheduler, two nannies and their workers
+    assert set(listening) <= {"127.0.0.1", "::1"}
+    _, err = ended(process)
+    assert process.returncode == 0, err
+    addresses = {line.strip() for line in seen.read_text().splitlines()}
+    assert any("127.0.0.1" in address for address in addresses)
+    elsewhere = [a for a in addresses if not re.match(r"\('?(127\.0\.0\.1|::1|localhost|None)\b|'|b'", a)]
+    assert not elsewhere
