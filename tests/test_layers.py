@@ -37,6 +37,8 @@ def checked(tree):
         ("pipeline/stages/validate.py", "import zarr", "Only the store sees zarr"),
         ("pipeline/stages/stage.py", "import distributed", "Stages know no cluster"),
         ("pipeline/estimator.py", "import prefect", "Only flows know Prefect and the terminal"),
+        ("pipeline/fanout/worker.py", "import prefect", "Only flows know Prefect and the terminal"),
+        ("flows/commands.py", "import distributed", "Only the fan-out imports Dask"),
     ],
 )
 def test_planted_violation_is_found(copied_tree, module, line, contract):

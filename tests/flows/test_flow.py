@@ -23,6 +23,7 @@ from pipeline.config import ClusterSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, StageError
 from pipeline.fanout import executor
+from pipeline.fanout.cluster import CONFIG
 from pipeline.fitting import fit as fit_here
 from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.publish import PUBLISHED
@@ -81,6 +82,27 @@ def test_a_worker_killed_in_the_middle_changes_nothing(source, serial, tmp_path,
     assert killed
     assert published(tmp_path / "run") == serial
     assert not list((tmp_path / "run").rglob("*.partial"))
+
+
+@pytest.mark.faults
+def test_a_worker_that_hangs_is_given_up(source, serial, tmp_path, monkeypatch):
+    monkeypatch.setitem(CONFIG, "distributed.scheduler.worker-ttl", "3s")
+    settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
+    with executor(ClusterSettings(n_workers=2)) as execute:
+        stopped = []
+
+        def stopping(work, partitions, computed):
+            def after_the_first(partition):
+                computed(partition)
+                if work.stage.name == "neighbors" and not stopped:
+                    stopped.append(worker_pids(execute)[0])
+                    os.kill(stopped[0], signal.SIGSTOP)
+
+            execute(work, partitions, after_the_first)
+
+        fit_here(settings, execute=stopping)
+    assert stopped
+    assert published(tmp_path / "run") == serial
 
 
 def worker_pids(execute):
