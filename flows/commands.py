@@ -64,7 +64,8 @@ def fitted_report(settings: FitSettings, plan: Plan, take_over: bool, display: D
     with prefect_server(say), shown_on(display):
         from flows import fit
 
-        return fit(settings, take_over)
+        # What the plan says was heeded already, or is not to be.
+        return fit(settings, take_over, anyway=True)
 
 
 def _described(plan: Plan, settings: FitSettings) -> str:

@@ -18,7 +18,7 @@ from flows.progress import Display, Several, current_display
 from flows.reports import figures_table, fit_report
 from pipeline import fitting
 from pipeline.config import FitSettings, fit_settings
-from pipeline.errors import ClusterError
+from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.fanout import executor
 from pipeline.fanout.rounds import is_passing
 from pipeline.plan import plan_fit
@@ -31,15 +31,22 @@ RETRIES, RETRY_SECONDS = 2, 5
 
 
 @flow(name="fit", persist_result=False, validate_parameters=True)
-def fit(settings: FitSettings | None = None, take_over: bool = False, **keywords: Any) -> Json:
+def fit(settings: FitSettings | None = None, take_over: bool = False, anyway: bool = False, **keywords: Any) -> Json:
     """Embed a dataset: `fit(settings)`, or the settings as keywords. Run again, it goes on where it stopped.
 
-    Returns the figures of the run; the results are in its store.
+    `take_over` takes the store from a run elsewhere that is known to be gone, `anyway` runs what the plan says does not
+    fit. Returns the figures of the run; the results are in its store.
     """
+    if settings is not None and keywords:
+        raise InvalidInputError(
+            f"settings are given, and {', '.join(keywords)} beside them; put those into the settings."
+        )
     chosen = settings or fit_settings(keywords)
     plan = plan_fit(chosen, fitting.checked_source(chosen))
+    if not anyway:
+        plan.require_feasible()
     display = Several([LogWatch(), current_display()])
-    with executor(chosen.cluster, plan.memory, display.noticed) as execute:
+    with executor(chosen.cluster, plan.memory, display.noticed, plan.longest_task) as execute:
         display.ready()
         fitted = fitting.fit(chosen, display, take_over, execute=execute, around=as_task, planned=plan.seconds)
     report = fit_report(open_run(chosen.store), fitted)

@@ -40,12 +40,29 @@ def prefect_server(say: Callable[[str], None]) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         home = _writable_home(Path(folder), say)
         with (
+            _spoken_to_directly(),
             _embedded(home, Path(folder) / "server.log") as url,
             temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: str(home)}),
             _delivered(),
         ):
             say(f"Prefect's pages, for as long as this runs: {url.removesuffix('/api')}")
             yield url
+
+
+@contextmanager
+def _spoken_to_directly() -> Iterator[None]:
+    """Prefect's clients would send what is meant for this machine to a proxy, if the environment names one."""
+    before = {name: os.environ.get(name) for name in ("NO_PROXY", "no_proxy")}
+    for name, value in before.items():
+        os.environ[name] = f"{value},{LOOPBACK}" if value else LOOPBACK
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

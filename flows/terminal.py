@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,10 @@ def _leave_if_stuck() -> None:
     """End at once where Prefect would wait for minutes for a server that is gone. All of ours is closed by now."""
     server = sys.modules.get("flows.server")
     if server is not None and server.UNDELIVERED.is_set():
-        code = getattr(sys.exc_info()[1], "code", FAILED)
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        code = getattr(error, "code", FAILED)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else FAILED)

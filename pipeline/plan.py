@@ -54,6 +54,12 @@ class Plan:
         """Of each stage, in order."""
         return {stage.stage: stage.seconds for stage in self.stages}
 
+    @property
+    def longest_task(self) -> float:
+        """Seconds of the longest piece of work."""
+        threads = self.n_workers * self.n_threads
+        return max(stage.seconds / -(-stage.n_tasks // threads) for stage in self.stages)
+
     def problems(self) -> list[str]:
         """What does not fit, each with what to do about it."""
         return [*self._memory_problems(), *self._disk_problems()]
@@ -80,7 +86,7 @@ class Plan:
             return []
         return [
             f"the store needs {self.disk / MIB:,.0f} MiB of disk, where {self.free_disk / MIB:,.0f} are free: choose "
-            "another place, fewer landmarks, or free some."
+            "another place, fewer landmarks, or free some (`trigpoint gc` deletes results of earlier settings)."
         ]
 
 
@@ -130,10 +136,11 @@ def machine_memory() -> int:
 
 
 def free_disk(store: str) -> int:
-    """Bytes that a store may take: what is free where it is, and what it has already."""
+    """Bytes that a store may take: what is free where it is, and what the latest command has left there."""
     root = run.local_path(store).absolute()
     there = next(path for path in (root, *root.parents) if path.exists())
-    return shutil.disk_usage(there).free + _taken(root)
+    kept = [root / path for path in run.journaled_paths(root)]
+    return shutil.disk_usage(there).free + sum(_taken(folder) for folder in kept)
 
 
 def _taken(root: Path) -> int:

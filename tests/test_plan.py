@@ -23,6 +23,8 @@ from pipeline.memory import BASE, MIB
 from pipeline.plan import free_disk, memory_of_worker, plan_fit, workers_of
 from pipeline.runs import open_run
 from pipeline.sources.numpy_files import NumpyRows
+from pipeline.store import run
+from pipeline.store.durable import DurableLocalStore
 from pipeline.time_left import in_words
 
 SERIAL = ("--cluster-kind", "serial")
@@ -159,16 +161,19 @@ def test_too_little_disk_is_refused_with_both_figures_and_what_to_do(disk):
     assert planned(cluster=workers(1, memory_mib=10**6)).problems() == []
 
 
-def test_what_a_store_holds_already_counts_as_free(tmp_path, disk):
+def test_what_the_latest_command_left_counts_as_free(tmp_path, disk):
     asked = disk(1000)
     store = tmp_path / "run"
     assert free_disk(str(store)) == 1000
-    (store / "rows" / "c").mkdir(parents=True)
-    (store / "rows" / "c" / "0").write_bytes(b"x" * 123)
-    (store / "journal.json").write_bytes(b"x" * 45)
-    (tmp_path / "other").write_bytes(b"x" * 6)
-    assert free_disk(str(store)) == free_disk(f"file://{store}") == 1168
-    assert asked == [str(tmp_path), str(store), str(store)]
+    for digest, size in (("a" * 20, 123), ("b" * 20, 4567)):
+        (store / "rows" / digest / "c").mkdir(parents=True)
+        (store / "rows" / digest / "c" / "0").write_bytes(b"x" * size)
+    assert free_disk(str(store)) == 1000
+    run.write_journal(DurableLocalStore(store), [{"stage": "rows", "digest": "a" * 20, "n_partitions": 1}])
+    assert free_disk(str(store)) == free_disk(f"file://{store}") == 1123
+    assert asked == [str(tmp_path), *[str(store)] * 3]
+    (store / "journal.json").write_bytes(b"damaged")
+    assert free_disk(str(store)) == 1000
 
 
 def test_free_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path, disk, monkeypatch):

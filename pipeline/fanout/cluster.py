@@ -21,8 +21,9 @@ CONNECT_SECONDS = 30
 # Tasks keep nothing in Dask's own storage: nothing can be spilled, and a worker paused for memory would never go on.
 # Dask would have every array of some size given back to the system at once, and the next one's pages made anew, which
 # doubles the time of some stages; workers give memory back at the end of each stage instead.
+TIME_TO_LIVE = "distributed.scheduler.worker-ttl"
 CONFIG: dict[str, Any] = {
-    "distributed.scheduler.worker-ttl": "60s",
+    TIME_TO_LIVE: "60s",
     "distributed.scheduler.allowed-failures": 3,
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -47,16 +48,18 @@ def executor(
     settings: ClusterSettings,
     peaks: Mapping[str, int] | None = None,
     notice: Callable[[str], None] = lambda _: None,
+    longest_task: float = 0.0,
 ) -> Iterator[Execute]:
     """Computes the partitions of stages for as long as this lasts.
 
     peaks: bytes of memory that each stage is predicted to need, for the words when a worker has less.
     notice: told what happens to workers.
+    longest_task: seconds; a worker may be silent while it computes, and is given up only after several times that.
     """
     if settings.kind == "serial":
         yield serially
     else:
-        connected = _local_client(settings) if settings.kind == "local" else _remote_client(settings)
+        connected = _local_client(settings, longest_task) if settings.kind == "local" else _remote_client(settings)
         with _quiet(), connected as client:
             yield Fanout(client, settings.wait_seconds, peaks or {}, notice)
 
@@ -64,20 +67,29 @@ def executor(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Dask's own words on lost connections would come between ours."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
-def _local_client(settings: ClusterSettings) -> Iterator[Client]:
-    """Workers on this machine that nobody else can reach."""
-    with dask.config.set({**CONFIG, **LOCAL_CONFIG}):
-        cluster = LocalCluster(
+def _local_client(settings: ClusterSettings, longest_task: float) -> Iterator[Client]:
+    """Workers that only this machine can reach."""
+    patience = {TIME_TO_LIVE: f"{5 * longest_task:.0f}s"} if 5 * longest_task > 60 else {}
+    configuration = dask.config.set({**CONFIG, **LOCAL_CONFIG, **patience})
+    with configuration, _started(settings) as cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def _started(settings: ClusterSettings) -> LocalCluster:
+    try:
+        return LocalCluster(
             n_workers=workers_of(settings),
             threads_per_worker=settings.threads_per_worker,
             memory_limit=memory_of_worker(settings),
@@ -85,16 +97,19 @@ def _local_client(settings: ClusterSettings) -> Iterator[Client]:
             dashboard_address=f"{LOOPBACK}:0",
             silence_logs=logging.CRITICAL,
         )
-        with cluster, Client(cluster, set_as_default=False) as client:
-            yield client
+    except (RuntimeError, OSError) as error:
+        raise ClusterError(
+            f"the workers cannot be started: {described(error)}; lower cluster.n_workers, or use kind='serial'."
+        ) from error
 
 
 @contextmanager
 def _remote_client(settings: ClusterSettings) -> Iterator[Client]:
     """The scheduler at an address, with as many workers as are asked for."""
+    security = _security(settings)
     try:
-        client = Client(settings.address, security=_security(settings), timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError) as error:
+        client = Client(settings.address, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {settings.address}: {error}; start it, or correct cluster.address."
         ) from error

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -87,7 +88,8 @@ class Fanout:
         return f"{limit}raise cluster.memory_mib, start fewer workers or threads, or lower partition_mib"
 
     def _look(self, now: float) -> None:
-        infos = self._asked(self.client.scheduler_info)["workers"]
+        # Not scheduler_info(), which may answer from a cache without workers.
+        infos = self.asked(self._identity)["workers"]
         workers = {address: int(info["nthreads"]) for address, info in infos.items()}
         self._memory = min((info["memory_limit"] or 0 for info in infos.values()), default=self._memory)
         lost = set(self._workers) - set(workers)
@@ -102,10 +104,15 @@ class Fanout:
                 "workers and run the same command again."
             )
 
-    def _asked(self, question: Callable[[], Any]) -> Any:
+    def _identity(self) -> Any:
+        scheduler: Any = self.client.scheduler
+        return self.client.sync(scheduler.identity, n_workers=-1)
+
+    def asked(self, question: Callable[[], Any]) -> Any:
+        """The scheduler's answer; whatever goes wrong with asking is a lost connection."""
         try:
             return question()
-        except (OSError, RuntimeError, TimeoutError) as error:
+        except Exception as error:
             raise self.lost_scheduler(error) from error
 
     def lost_scheduler(self, error: object = "") -> ClusterError:
@@ -159,14 +166,15 @@ class Round:
         while self._waiting and len(self._flying) < BATCHES_PER_THREAD * n_threads:
             size = batch_size(self._seconds_each, len(self._waiting), n_threads)
             self._submit([self._waiting.popleft() for _ in range(min(size, len(self._waiting)))])
-        if self._suspects and not self._flying:
+        if self._suspects and not self._flying and not self._waiting:
             self._convicting = True
             self._submit([self._suspects.popleft()])
 
     def _submit(self, batch: list[int]) -> None:
         self._n_sent += 1
         key = f"{self._stage}-{self._token}-{self._n_sent}"
-        self._await(self._fanout.client.submit(worker.run_batch, self._packed, batch, key=key, pure=False), batch)
+        submit = partial(self._fanout.client.submit, worker.run_batch, self._packed, batch, key=key, pure=False)
+        self._await(self._fanout.asked(submit), batch)
 
     def _await(self, future: "Future[Report]", batch: list[int]) -> None:
         self._flying[future] = batch

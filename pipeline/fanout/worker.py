@@ -64,9 +64,9 @@ def _portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        stage, partition = (error.stage, error.partition) if isinstance(error, StageError) else ("", -1)
-        cause = described(error.cause if isinstance(error, StageError) else error)
-        return StageError(stage, partition, cause)
+        if isinstance(error, StageError):
+            return StageError(error.stage, error.partition, described(error.cause))
+        return RuntimeError(described(error))
     return error
 
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from threadpoolctl import threadpool_limits
@@ -96,7 +97,8 @@ class Work:
                 if not self.ledger.is_complete(partition):
                     done[partition] = self._computed(partition)
         except Exception:
-            self._commit(done)
+            with suppress(Exception):  # the first fault is the one to tell of
+                self._commit(done)
             raise
         self._commit(done)
 
@@ -150,6 +152,7 @@ def _completed(lease: Lease, stage: Stage, ledger: StageLedger, execute: Execute
     missing = [partition for partition in range(n_partitions) if partition not in complete]
     watch.started(ledger, n_partitions, len(missing))
     stage.prepare(ledger)
+    ledger.flush()
     execute(Work(lease, stage, ledger), missing, lambda partition: watch.computed(ledger, partition))
     figures, arrays = stage.finish(ledger, ledger.committed())
     lease.ensure_held()

@@ -83,12 +83,23 @@ def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike
     description = _description(tuple(shape), np.dtype(dtype), chunks)
     objects, key = Objects(store), f"{path}/zarr.json"
     existing = objects.read_bytes(key)
-    if existing != description:
-        if existing is not None:
+    if existing == description:
+        objects.adopt(key)
+    else:
+        # One that a power cut left empty or torn says nothing of the chunks beside it, which may be complete.
+        if _is_json(existing):
             objects.delete_below(path)
         _ensure_groups(store, path)
         objects.write_bytes(key, description)
     return RowArray(store, path, _metadata(description))
+
+
+def _is_json(data: bytes | None) -> bool:
+    try:
+        json.loads(data or b"")
+    except ValueError:
+        return False
+    return True
 
 
 def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...]) -> bytes:

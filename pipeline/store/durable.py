@@ -45,6 +45,11 @@ class DurableLocalStore(LocalStore):
         with self._lock:
             self._unsynced.add(self.root / key)
 
+    def adopt(self, key: str) -> None:
+        """Have the next `flush` sync a file that this store did not write."""
+        with self._lock:
+            self._unsynced.add(self.root / key)
+
     def read_now(self, key: str) -> bytes | None:
         """A small file's bytes without a turn through the event loop, which takes longer than the reading."""
         try:
@@ -73,12 +78,21 @@ class DurableLocalStore(LocalStore):
         with self._flushing:
             with self._lock:
                 files, self._unsynced = self._unsynced, set()
-            for path in sorted(files):
-                _sync(path)
-            folders = {folder for path in files for folder in self._folders_to_sync(path)}
-            for folder in sorted(folders):
-                _sync(folder)
-            self._named |= folders
+            try:
+                self._sync_all(files)
+            except BaseException:
+                with self._lock:
+                    self._unsynced |= files
+                raise
+
+    def _sync_all(self, files: set[Path]) -> None:
+        for path in sorted(files):
+            _sync(path)
+        folders = {folder for path in files for folder in self._folders_to_sync(path)}
+        for folder in sorted(folders):
+            _sync(folder)
+        # Not the folders of the files themselves: each chunk of a table has one of its own.
+        self._named |= {folder.parent for folder in folders}
 
     def _folders_to_sync(self, path: Path) -> Iterator[Path]:
         """The folder that names a file; and those above it, as long as they are not known to name what is in them."""

@@ -94,6 +94,10 @@ class StageLedger:
         """When a partition, or the stage, was declared complete, in seconds since the epoch; None if it was not."""
         return self._objects.written_at(self._finished_key if partition is None else self._commit_key(partition))
 
+    def flush(self) -> None:
+        """Make durable what was written so far, for others to build on."""
+        self._objects.flush()
+
     def is_complete(self, partition: int) -> bool:
         return self._objects.exists(self._commit_key(partition))
 

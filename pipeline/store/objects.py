@@ -56,10 +56,10 @@ class Objects:
 
         Each carries a digest of itself, which `declared` checks.
         """
-        self._flush()
+        self.flush()
         for key, value in values.items():
             self.write(key, {**value, SEAL: digest_of(canonical(value))})
-        self._flush()
+        self.flush()
 
     def declared(self, key: str) -> Json | None:
         """An object that was declared, or None; one that has changed since is an error that names it."""
@@ -73,7 +73,7 @@ class Objects:
     def create(self, key: str, value: Json) -> bool:
         """Write unless there is an object already; whether this call wrote it. `value` must be unlike any other's."""
         sync(self.store.set_if_not_exists(checked_key(key), _buffer(canonical(value))))
-        self._flush()
+        self.flush()
         return self.read_bytes(key) == canonical(value)
 
     def exists(self, key: str) -> bool:
@@ -90,9 +90,15 @@ class Objects:
         """When an object was written, in seconds since the epoch; None if it is not there or nobody knows."""
         return self.store.written_at_now(checked_key(key)) if isinstance(self.store, DurableLocalStore) else None
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Make durable what was written so far."""
         if isinstance(self.store, DurableLocalStore):
             self.store.flush()
+
+    def adopt(self, key: str) -> None:
+        """Answer for an object that somebody else wrote, and perhaps never made durable."""
+        if isinstance(self.store, DurableLocalStore):
+            self.store.adopt(checked_key(key))
 
     def delete(self, key: str) -> None:
         sync(self.store.delete(checked_key(key)))

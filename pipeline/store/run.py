@@ -80,6 +80,17 @@ def read_journal(store: Store) -> list[Json]:
     return [] if value is None else list(value["stages"])
 
 
+def journaled_paths(root: Path) -> list[str]:
+    """Where the stages of the latest command keep their results; none if there is no run."""
+    if not (root / JOURNAL).is_file():
+        return []
+    try:
+        entries = read_journal(DurableLocalStore(root, read_only=True))
+    except StoreError:
+        return []
+    return [f"{entry['stage']}/{entry['digest']}" for entry in entries]
+
+
 def write_plan(store: Store, seconds: Mapping[str, float]) -> None:
     """Remember how long each stage of the command under way is thought to take."""
     if dict(seconds) != read_plan(store):

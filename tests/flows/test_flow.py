@@ -232,6 +232,10 @@ class TestTasks:
         assert fit(settings)["n_computed"] > 0
         assert fit(settings)["n_computed"] == 0
 
+    def test_settings_and_keywords_at_once_are_refused(self, keywords):
+        with pytest.raises(InvalidInputError, match="settings are given, and n_components beside them"):
+            fit(fit_settings(keywords), n_components=3)
+
     def test_what_passes_is_tried_again_by_prefect(self, keywords, monkeypatch):
         calls = []
         real = Landmarks.run_partition
@@ -254,6 +258,7 @@ class TestTasks:
         [
             ({"n_landmarks": 1}, InvalidInputError, "n_landmarks=1 is out of range"),
             ({"n_neighbours": 5}, InvalidInputError, "did you mean 'n_neighbors'"),
+            ({"cluster": {"memory_mib": 256}}, InvalidInputError, "MiB of memory in a worker, which has 256"),
             ({"source": "nowhere.npy"}, InvalidInputError, "nowhere.npy does not exist"),
         ],
     )

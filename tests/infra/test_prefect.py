@@ -119,7 +119,7 @@ def assert_deployed(url: str) -> None:
     assert found["global_concurrency_limit"]["limit"] == 1
     assert found["concurrency_options"]["collision_strategy"] == "ENQUEUE"
     assert found["parameters"] == deployment()["parameters"]
-    assert found["parameter_openapi_schema"]["properties"].keys() == {*found["parameters"], "keywords"}
+    assert found["parameter_openapi_schema"]["properties"].keys() == {*found["parameters"], "anyway", "keywords"}
 
 
 def posted(address: str, url: str) -> Any:

@@ -326,3 +326,49 @@ class TestLease:
             first.ensure_held()
         first.release()
         second.ensure_held()
+
+
+class TestPowerCuts:
+    """What is vouched for is synced, whoever wrote it; what is complete survives a torn description."""
+
+    def synced(self, monkeypatch):
+        paths = []
+        monkeypatch.setattr(durable, "_sync", paths.append)
+        return paths
+
+    def test_an_array_taken_over_from_another_attempt_is_synced(self, store, monkeypatch):
+        StageLedger(store, "s", "d").write("x", np.arange(6.0))
+        again = DurableLocalStore(store.root)
+        paths = self.synced(monkeypatch)
+        StageLedger(again, "s", "d").create("x", (6,), np.float64, 6)
+        again.flush()
+        assert store.root / "s/d/x/zarr.json" in paths
+
+    @pytest.mark.parametrize("torn", [b"", b'{"zarr_fo'])
+    def test_a_torn_description_is_written_anew_and_chunks_stay(self, store, torn):
+        ledger = StageLedger(store, "s", "d")
+        ledger.write("x", np.arange(6.0))
+        (store.root / "s/d/x/zarr.json").write_bytes(torn)
+        np.testing.assert_array_equal(ledger.create("x", (6,), np.float64, 6).read(), np.arange(6.0))
+
+    def test_what_could_not_be_synced_is_not_forgotten(self, store, monkeypatch):
+        Objects(store).write("x.json", {})
+
+        def fails(_):
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "_sync", fails)
+            with pytest.raises(OSError, match="Input/output"):
+                store.flush()
+        paths = self.synced(monkeypatch)
+        store.flush()
+        assert store.root / "x.json" in paths
+
+    def test_a_folder_made_later_is_named_durably(self, store, monkeypatch):
+        Objects(store).write("a/x.json", {})
+        store.flush()
+        paths = self.synced(monkeypatch)
+        Objects(store).write("a/b/c/y.json", {})
+        store.flush()
+        assert {store.root / name for name in ("a/b/c/y.json", "a/b/c", "a/b", "a")} <= set(paths)
