@@ -19,7 +19,7 @@ from pipeline.numerics.components import POLICIES, ComponentPolicy, Connected, a
 from pipeline.numerics.extension.moments import landmark_moments
 from pipeline.numerics.extension.projection import project_moments
 from pipeline.numerics.extension.restricted import DiagonalWeight, check_weight, reconstruct_moments, resolved_weight
-from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.geodesics import each_search, rows_through_neighbors
 from pipeline.numerics.graph import collapse_duplicates, neighbor_graph
 from pipeline.numerics.landmarks import automatic_count, maxmin_landmarks, random_landmarks
 from pipeline.numerics.mds import LandmarkModel, classical_mds
@@ -32,8 +32,6 @@ SELECTIONS = ("maxmin", "random")
 EXTENSIONS = ("projection", "restricted")
 # Rows whose dissimilarities to the landmarks are squared at once: what an embedding needs beside its result.
 ROWS_PER_CHUNK = 4096
-# Landmarks whose shortest paths run at once: rows that stand beside the distances kept.
-LANDMARKS_PER_BATCH = 16
 
 
 class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -141,7 +139,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         connected = self._connected_graph(nodes)
         kept = np.flatnonzero(connected.kept)
         landmarks = kept[self._chosen_landmarks(nodes[kept], seed)]
-        to_landmarks, between = _geodesics(connected, landmarks, kept, data.dtype)
+        to_landmarks, between = _geodesics(connected, landmarks, kept, data.dtype, self._n_threads())
         model = self._fitted_model(between, len(data))
         space = _Space(
             exponent=exponent,
@@ -282,7 +280,7 @@ def _chunks(n_rows: int) -> Iterator[slice]:
 
 
 def _geodesics(
-    connected: Connected, landmarks: IntArray, nodes: IntArray, dtype: np.dtype[Any]
+    connected: Connected, landmarks: IntArray, nodes: IntArray, dtype: np.dtype[Any], n_threads: int
 ) -> tuple[AnyArray, FloatArray]:
     """Distances of nodes to landmarks (n, m) in `dtype`, and between landmarks (m, m) in full precision.
 
@@ -290,10 +288,11 @@ def _geodesics(
     """
     to_landmarks = np.empty((len(nodes), len(landmarks)), dtype=dtype)
     between = np.empty((len(landmarks), len(landmarks)))
-    for first in range(0, len(landmarks), LANDMARKS_PER_BATCH):
-        batch = slice(first, first + LANDMARKS_PER_BATCH)
-        rows = shortest_path_rows(connected.graph, landmarks[batch])
-        to_landmarks[:, batch], between[batch] = rows[:, nodes].T, rows[:, landmarks]
+
+    def take(batch: IntArray, lengths: FloatArray) -> None:
+        to_landmarks[:, batch], between[batch] = lengths[nodes], lengths[landmarks].T
+
+    each_search(connected.graph, landmarks, take, n_threads)
     return to_landmarks, between
 
 

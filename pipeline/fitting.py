@@ -188,8 +188,8 @@ def run_shape(settings: FitSettings, source: Source) -> RunShape:
         n_neighbors=settings.n_neighbors,
         n_landmarks=m,
         landmark_candidates=candidates,
-        batch=landmarks_per_batch(n, m),
-        nodes_per_chunk=nodes_per_chunk(landmarks_per_batch(n, m)),
+        batch=landmarks_per_batch(m),
+        nodes_per_chunk=nodes_per_chunk(m, source_partitions(settings, source).rows_each),
         n_components=settings.n_components,
     )
 

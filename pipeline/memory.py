@@ -14,6 +14,8 @@ EARLY = ("validate", "axes", "cells", "assign", "order")
 SEARCH = 96 * MIB
 # Points in memory at once: the group that is searched for, the one that is searched in, one to spare.
 GROUPS = 3
+# What a search for shortest paths holds for each node: eight lengths, and where it waits.
+SEARCHED_NODE = 96
 # Sampled points whose distances to all cells are held at once.
 RANKED_POINTS = 128
 
@@ -57,6 +59,8 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
     edges = rows * shape.n_neighbors
     groups = GROUPS * shape.block
     per_node = 8 * shape.n_rows
+    # About 1.3 times as many edges as neighbors, and as often twice: 8 bytes each.
+    graph = 13 * shape.n_neighbors * shape.n_rows + per_node
     chunk = min(shape.n_rows, shape.nodes_per_chunk)
     lists = rows * (2 * shape.n_components + 4) * 8
     sampled = min(4000, shape.n_rows, max(100, 4_000_000 // shape.n_landmarks))
@@ -71,8 +75,8 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
         "edges": 96 * edges,
         "graph": max(2 * 96 * edges, 6 * per_node),
         "components": shape.block + 2 * per_node,
-        "landmarks": 4 * per_node + 2 * shape.landmark_candidates * point + groups,
-        "rows": 18 * shape.n_neighbors * shape.n_rows + per_node + 28 * shape.batch * shape.n_rows,
+        "landmarks": max(4 * per_node + 2 * shape.landmark_candidates * point + groups, graph + 4 * per_node),
+        "rows": graph + SEARCHED_NODE * shape.n_rows,
         "model": 5 * 8 * shape.n_landmarks**2,
         "embed": 2 * per_node + 3 * 4 * chunk * shape.n_landmarks + 2048 * 24 * shape.n_landmarks + 4 * lists,
         "evaluate": groups + 8 * sampled * (5 * shape.n_landmarks + 4 * shape.n_axes),

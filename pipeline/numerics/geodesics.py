@@ -4,37 +4,107 @@ A new point uses training points as intermediates only:
 delta(new, l) = min over its k neighbors j of ||new - x_j|| + D(l, j).
 """
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.graph import checked_graph
+from pipeline.numerics.nearby import nearby_order
+from pipeline.numerics.shortest_paths import PathGraph, path_lengths
+from pipeline.numerics.vectors import LANES
 from pipeline.types import AnyArray, FloatArray, IntArray
 
-# Entries of one batch of float64 rows: 128 MB at most beside the result.
-BATCH_ENTRIES = 16_000_000
+# Where the ends of edges are, on average, further apart in number than this share of all nodes, their order is no help.
+FAR_APART = 1 / 32
+SAMPLED_EDGES = 100_000
 
 
-def shortest_path_rows(graph: csr_array, sources: ArrayLike) -> AnyArray:
+def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) -> AnyArray:
     """Path lengths (s, n) from each source to every node, infinite where there is no path.
 
     Lengths are accumulated in float64 and returned in the floating dtype of the weights. Weights of zero are edges.
+    `n_jobs` threads search; the answer is the same to the bit.
     """
     csr = checked_graph(graph)
-    n_nodes = csr.shape[0]
-    rows = checks.row_indices("sources", sources, n_nodes)
-    if csr.nnz > np.iinfo(np.int32).max:
-        raise InvalidInputError(f"graph has {csr.nnz} edges; at most {np.iinfo(np.int32).max} are supported.")
-    out = np.empty((len(rows), n_nodes), dtype=csr.dtype if csr.dtype.kind == "f" else np.float64)
-    step = max(1, BATCH_ENTRIES // n_nodes)
-    for first in range(0, len(rows), step):
-        batch = slice(first, first + step)
-        out[batch] = dijkstra(csr, directed=True, indices=rows[batch])
+    rows = checks.row_indices("sources", sources, csr.shape[0])
+    out = np.empty((len(rows), csr.shape[0]), dtype=csr.dtype if csr.dtype.kind == "f" else np.float64)
+
+    def take(batch: IntArray, lengths: FloatArray) -> None:
+        out[batch] = lengths.T
+
+    each_search(csr, rows, take, n_jobs)
     return out
+
+
+def each_search(
+    csr: csr_array, sources: IntArray, take: Callable[[IntArray, FloatArray], None], n_jobs: int = 1
+) -> None:
+    """Search from all sources, a few at a time, and hand over what is found: their places in `sources` (b,), and the
+    lengths (n, b) in double precision. `take` is called from several threads."""
+    if not len(sources):
+        return
+    paths, place_of = _in_good_order(csr)
+    places = sources if place_of is None else place_of[sources]
+    order = nearby_order(paths, places)
+
+    def search(first: int) -> None:
+        batch = order[first : first + LANES]
+        lengths = path_lengths(paths, places[batch])[:, : len(batch)]
+        take(batch, lengths if place_of is None else lengths[place_of])
+
+    with ThreadPoolExecutor(n_jobs) as pool:
+        for _ in pool.map(search, range(0, len(order), LANES)):
+            pass
+
+
+def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray | None]:
+    """The graph with its nodes so numbered that neighbors are near in memory, and the new number of each.
+
+    None where the order is left as it is: it is good already, or there are too many edges for scipy to find one.
+    """
+    n_nodes = csr.shape[0]
+    offsets, weights = csr.indptr.astype(np.int64), csr.data if csr.dtype.kind == "f" else csr.data.astype(np.float64)
+    targets: AnyArray = csr.indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
+    if csr.nnz > np.iinfo(np.int32).max or _is_near(offsets, targets):
+        return PathGraph(offsets, targets, weights), None
+    node_at = reverse_cuthill_mckee(csr, symmetric_mode=True)
+    place_of = np.empty(n_nodes, dtype=np.int64)
+    place_of[node_at] = np.arange(n_nodes)
+    renumbered = np.zeros_like(offsets), np.empty_like(targets), np.empty_like(weights)
+    np.cumsum(np.diff(offsets)[node_at], out=renumbered[0][1:])
+    _renumber(offsets, targets, weights, node_at, place_of, *renumbered)
+    return PathGraph(*renumbered), place_of
+
+
+def _is_near(offsets: IntArray, targets: AnyArray) -> bool:
+    edges = np.arange(0, len(targets), max(1, len(targets) // SAMPLED_EDGES))
+    starts = np.searchsorted(offsets, edges, side="right") - 1
+    return not len(edges) or float(np.abs(starts - targets[edges]).mean()) <= FAR_APART * len(offsets)
+
+
+@compiled
+def _renumber(
+    old_offsets: AnyArray,
+    old_targets: AnyArray,
+    old_weights: AnyArray,
+    node_at: AnyArray,
+    place_of: AnyArray,
+    offsets: AnyArray,
+    targets: AnyArray,
+    weights: AnyArray,
+) -> None:
+    for place in range(len(node_at)):
+        edge = offsets[place]
+        for old in range(old_offsets[node_at[place]], old_offsets[node_at[place] + 1]):
+            targets[edge], weights[edge] = place_of[old_targets[old]], old_weights[old]
+            edge += 1
 
 
 def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmarks: AnyArray) -> AnyArray:

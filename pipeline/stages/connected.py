@@ -1,8 +1,8 @@
 """The graph as shortest paths see it: in memory, with its bridges, and which of its nodes are embedded."""
 
 import numpy as np
-from scipy.sparse import csr_array
 
+from pipeline.numerics.shortest_paths import PathGraph
 from pipeline.stages.graph import group_bounds
 from pipeline.stages.stage import Outcome
 from pipeline.types import AnyArray, BoolArray, IntArray
@@ -17,13 +17,16 @@ def kept_nodes(graph: Outcome, components: Outcome) -> BoolArray:
     return np.asarray(labels < 1) if components.figures["n_kept"] < len(labels) else np.ones(len(labels), np.bool_)
 
 
-def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome) -> csr_array:
-    """The whole graph with its bridges: 12 bytes an edge where numbers fit 32 bits, and nothing of size beside it."""
+def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome) -> PathGraph:
+    """The whole graph with its bridges: 8 bytes an edge, and nothing of size beside it.
+
+    Weights are rounded to single precision, as the distances made of them will be.
+    """
     bounds = group_bounds(ordered)
     links = both_ways(components)
     n_nodes, n_edges = int(bounds[-1]), int(graph.figures["n_edges"]) + len(links[0])
-    number = np.int32 if max(n_nodes, n_edges) < np.iinfo(np.int32).max else np.int64
-    offsets, targets, weights = np.zeros(n_nodes + 1, number), np.empty(n_edges, number), np.empty(n_edges)
+    offsets, targets = np.zeros(n_nodes + 1, np.int64), np.empty(n_edges, np.int32)
+    weights = np.empty(n_edges, np.float32)
     begin = 0
     for group in range(len(bounds) - 1):
         first, last = int(bounds[group]), int(bounds[group + 1])
@@ -32,7 +35,7 @@ def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome) -> cs
         offsets[first + 1 : last + 1] = part[0][1:] + begin
         targets[begin:end], weights[begin:end] = part[1:]
         begin = end
-    return csr_array((weights, targets, offsets), shape=(n_nodes, n_nodes))
+    return PathGraph(offsets, targets, weights)
 
 
 def group_csr(graph: Outcome, group: int) -> Csr:

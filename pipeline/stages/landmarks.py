@@ -1,4 +1,4 @@
-"""Stage 5, landmarks: which nodes the others are measured from.
+"""Stage 5, landmarks: which nodes the others are measured from, in an order that suits searching from them.
 
 They are drawn by source row, not by place in the run's order, so for the same seed they are those of `LandmarkIsomap`.
 """
@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from pipeline.numerics.landmarks import farthest_points, maxmin_candidates, random_landmarks
-from pipeline.stages.connected import kept_nodes
+from pipeline.numerics.nearby import nearby_order
+from pipeline.stages.connected import connected_graph, kept_nodes
 from pipeline.stages.neighbors import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
@@ -20,7 +21,7 @@ Selection = Literal["maxmin", "random"]
 
 @dataclass(frozen=True)
 class Landmarks(SingleStage):
-    """Node numbers and source rows of the landmarks, in the order of their choice."""
+    """Node numbers and source rows of the landmarks, those near each other along the graph together."""
 
     cells: Outcome
     ordered: Outcome
@@ -30,6 +31,7 @@ class Landmarks(SingleStage):
     selection: Selection
     seed: int
     name = "landmarks"
+    version = 2
 
     def settings(self) -> Json:
         return {"n_landmarks": self.n_landmarks, "selection": self.selection, "seed": self.seed}
@@ -42,6 +44,7 @@ class Landmarks(SingleStage):
         rows = np.concatenate([self.ordered.ledger.part("first", group).read() for group in groups])
         kept = np.flatnonzero(kept_nodes(self.graph, self.components))
         chosen = self._chosen(kept[np.argsort(rows[kept])])
+        chosen = chosen[nearby_order(connected_graph(self.ordered, self.graph, self.components), chosen)]
         ledger.write("nodes", chosen)
         ledger.write("rows", rows[chosen])
         return {"n_landmarks": len(chosen)}, ["nodes", "rows"]

@@ -9,32 +9,29 @@ from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from pipeline.errors import StoreError
-from pipeline.numerics.geodesics import shortest_path_rows
+from pipeline.numerics.shortest_paths import PathGraph, path_lengths
+from pipeline.numerics.vectors import LANES
 from pipeline.stages.connected import connected_graph
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, Json
 
-# A stored chunk, the block in which rows are read again: about 256 KB, and not too few nodes.
-CHUNK_BYTES, LEAST_NODES_PER_CHUNK = 1 << 18, 4096
-# What a batch of path lengths may take, in double precision and once more in single: 256 MB.
-BATCH_BYTES = 1 << 28
-# Batches to have at least, for workers to share evenly, and landmarks that are worth one.
-MANY_BATCHES, SMALL_BATCH = 48, 4
+# What a block of nodes with all their distances may take, which is how they are read again: 64 MB.
+BLOCK_BYTES = 1 << 26
+LEAST_NODES, MOST_NODES = 4096, 1 << 15
 
 
-def landmarks_per_batch(n_nodes: int, n_landmarks: int) -> int:
+def landmarks_per_batch(n_landmarks: int) -> int:
     """How many landmarks' rows are computed together."""
-    return max(1, min(max(SMALL_BATCH, -(-n_landmarks // MANY_BATCHES)), BATCH_BYTES // (12 * n_nodes)))
+    return min(LANES, n_landmarks)
 
 
-def nodes_per_chunk(batch: int) -> int:
-    """How many nodes' distances to a batch of landmarks are stored together."""
-    return max(LEAST_NODES_PER_CHUNK, CHUNK_BYTES // (4 * batch))
+def nodes_per_chunk(n_landmarks: int, nodes_each: int) -> int:
+    """How many nodes' distances to a batch of landmarks are stored together, where groups have so many nodes."""
+    return max(LEAST_NODES, min(MOST_NODES, BLOCK_BYTES // (4 * n_landmarks), nodes_each))
 
 
 @dataclass(frozen=True)
@@ -46,10 +43,10 @@ class Rows(Stage):
     components: Outcome
     landmarks: Outcome
     name = "rows"
-    version = 2
+    version = 3
 
     def settings(self) -> Json:
-        return {"provider": "geodesic", "batch": self._batch}
+        return {"provider": "geodesic", "batch": self._batch, "nodes_per_chunk": self._nodes_per_chunk}
 
     def inputs(self) -> list[str]:
         return [self.graph.ledger.digest, self.components.ledger.digest, self.landmarks.ledger.digest]
@@ -61,29 +58,29 @@ class Rows(Stage):
         nodes = self.landmarks.ledger.read("nodes").read()
         sources = nodes[partition * self._batch : (partition + 1) * self._batch]
         graph = _LOADED.get(f"{self.graph.ledger.store}/{self.components.ledger.path}", self._connected_graph)
-        lengths = shortest_path_rows(graph, sources)
-        if not np.isfinite(lengths[:, nodes]).all():
+        lengths = path_lengths(graph, sources)[:, : len(sources)]
+        between = lengths[nodes].T.copy()
+        if not np.isfinite(between).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
-        arrays = {"rows": np.ascontiguousarray(lengths.T, dtype=np.float32), "between": lengths[:, nodes]}
-        return {"n_landmarks": len(sources)}, ledger.write_parts(partition, arrays, self._chunk_bytes)
+        names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
+        return {"n_landmarks": len(sources)}, names + ledger.write_parts(partition, {"between": between})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
-        chunk = nodes_per_chunk(self._batch)
-        return {"n_landmarks": n_landmarks, "n_batches": len(figures), "nodes_per_chunk": chunk}, []
+        return {"n_landmarks": n_landmarks, "n_batches": len(figures), "nodes_per_chunk": self._nodes_per_chunk}, []
 
     def release(self) -> None:
         _LOADED.drop()
 
     @property
-    def _chunk_bytes(self) -> int:
-        return 4 * self._batch * nodes_per_chunk(self._batch)
+    def _batch(self) -> int:
+        return landmarks_per_batch(self.landmarks.figures["n_landmarks"])
 
     @property
-    def _batch(self) -> int:
-        return landmarks_per_batch(self.ordered.figures["n_nodes"], self.landmarks.figures["n_landmarks"])
+    def _nodes_per_chunk(self) -> int:
+        return nodes_per_chunk(self.landmarks.figures["n_landmarks"], max(self.ordered.figures["nodes_each"]))
 
-    def _connected_graph(self) -> csr_array:
+    def _connected_graph(self) -> PathGraph:
         return connected_graph(self.ordered, self.graph, self.components)
 
 
@@ -103,18 +100,18 @@ class _LoadedGraph:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._key, self._graph = "", csr_array((0, 0))
+        self._held: tuple[str, PathGraph] | None = None
 
-    def get(self, key: str, load: Callable[[], csr_array]) -> csr_array:
+    def get(self, key: str, load: Callable[[], PathGraph]) -> PathGraph:
         with self._lock:
-            if self._key != key:
-                self._key, self._graph = "", csr_array((0, 0))
-                self._key, self._graph = key, load()
-            return self._graph
+            if self._held is None or self._held[0] != key:
+                self._held = None
+                self._held = key, load()
+            return self._held[1]
 
     def drop(self) -> None:
         with self._lock:
-            self._key, self._graph = "", csr_array((0, 0))
+            self._held = None
 
 
 _LOADED = _LoadedGraph()

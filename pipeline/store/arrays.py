@@ -17,7 +17,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import MemoryStore
 
 from pipeline.errors import StoreError
-from pipeline.store.chunks import CODECS, CODECS_OF_BYTES, COMPRESSORS, decoded, encoded, fill_value
+from pipeline.store.chunks import CHECKED, COMPRESSED, decoded, encoded, fill_value, is_compressed
 from pipeline.store.objects import Objects, digest_of
 from pipeline.types import AnyArray
 
@@ -32,6 +32,7 @@ class RowArray:
         self.shape = tuple(metadata.shape)
         self.dtype: np.dtype[Any] = metadata.data_type.to_native_dtype()
         self.chunk_rows = int(metadata.chunk_grid.chunk_shape[0])  # type: ignore[attr-defined]
+        self._compressed = is_compressed(metadata.codecs)
 
     def write(self, first_row: int, rows: AnyArray) -> None:
         """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array."""
@@ -48,7 +49,9 @@ class RowArray:
             )
         for start in range(0, len(rows), self.chunk_rows):
             key = self._chunk_key((first_row + start) // self.chunk_rows)
-            self._objects.write_bytes(key, encoded(rows[start : start + self.chunk_rows], self.chunk_rows))
+            self._objects.write_bytes(
+                key, encoded(rows[start : start + self.chunk_rows], self.chunk_rows, self._compressed)
+            )
 
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows from `start` up to `stop`; an error names the chunk that is missing or damaged."""
@@ -68,7 +71,7 @@ class RowArray:
         if data is None:
             raise StoreError(f"{key} is missing from {self._objects.store}.")
         try:
-            return decoded(data, (self.chunk_rows, *self.shape[1:]), self.dtype)
+            return decoded(data, (self.chunk_rows, *self.shape[1:]), self.dtype, self._compressed)
         except ValueError as error:
             raise StoreError(f"{key} in {self._objects.store} is damaged: {error}.") from error
 
@@ -77,10 +80,12 @@ class RowArray:
         return f"{self.path}/{self._metadata.encode_chunk_key(place)}"
 
 
-def create_array(store: Store, path: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int) -> RowArray:
+def create_array(
+    store: Store, path: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int, compressed: bool = True
+) -> RowArray:
     """An array ready to be written; one that is there already with the same description is taken over as it is."""
     chunks = (max(1, min(chunk_rows, shape[0])), *(max(1, size) for size in shape[1:]))
-    description = _description(tuple(shape), np.dtype(dtype), chunks)
+    description = _description(tuple(shape), np.dtype(dtype), chunks, compressed)
     objects, key = Objects(store), f"{path}/zarr.json"
     existing = objects.read_bytes(key)
     if existing == description:
@@ -102,15 +107,15 @@ def _is_json(data: bytes | None) -> bool:
     return True
 
 
-def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...]) -> bytes:
+def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...], compressed: bool) -> bytes:
     """The text that describes an array, as zarr writes it."""
-    description = json.loads(_template(len(shape), dtype))
+    description = json.loads(_template(len(shape), dtype, compressed))
     description["shape"], description["chunk_grid"]["configuration"]["chunk_shape"] = shape, chunks
     return json.dumps(description, indent=2).encode()
 
 
 @lru_cache(64)
-def _template(n_axes: int, dtype: np.dtype[Any]) -> bytes:
+def _template(n_axes: int, dtype: np.dtype[Any], compressed: bool) -> bytes:
     """The description of some array; made in memory, for zarr takes long and would also write all around it."""
     memory = MemoryStore()
     zarr.create_array(
@@ -119,7 +124,7 @@ def _template(n_axes: int, dtype: np.dtype[Any]) -> bytes:
         shape=(1,) * n_axes,
         chunks=(1,) * n_axes,
         dtype=dtype,
-        compressors=COMPRESSORS,
+        compressors=COMPRESSED if compressed else CHECKED,
         fill_value=fill_value(dtype),
     )
     return Objects(memory).read_bytes("array/zarr.json") or b""
@@ -150,10 +155,7 @@ def open_array(store: Store, path: str, metadata_digest: str | None = None) -> R
 @lru_cache(256)
 def _metadata(description: bytes) -> ArrayV3Metadata:
     """What a description says; partitions have arrays alike, and parsing takes longer than reading a chunk."""
-    metadata = ArrayV3Metadata.from_dict(json.loads(description))
-    if metadata.codecs not in (CODECS, CODECS_OF_BYTES):
-        raise ValueError(f"its codecs {metadata.codecs} are not those of a run")
-    return metadata
+    return ArrayV3Metadata.from_dict(json.loads(description))
 
 
 def metadata_digest(store: Store, path: str) -> str:

@@ -1,50 +1,62 @@
-"""Chunks as Zarr stores them: little-endian bytes, compressed with zstd, then a crc32c behind them.
+"""Chunks as Zarr stores them: little-endian bytes, compressed with zstd unless it does not pay, a crc32c behind them.
 
 zarr would do the same through an event loop and a pool of threads, at several times the cost, and those threads would
 fight for cores where every worker has its own. Arrays stay plain Zarr: any reader of it reads them, and a test holds
 these bytes against zarr's.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import google_crc32c
 import numpy as np
 from numcodecs import Zstd
+from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from pipeline.types import AnyArray
 
 LEVEL = 1
-COMPRESSORS = (ZstdCodec(level=LEVEL), Crc32cCodec())
-CODECS = (BytesCodec(endian="little"), *COMPRESSORS)
-CODECS_OF_BYTES = (BytesCodec(endian=None), *COMPRESSORS)
+CHECKED = (Crc32cCodec(),)
+COMPRESSED = (ZstdCodec(level=LEVEL), *CHECKED)
 CHECKSUM_BYTES = 4
+# The checksum of anything with its own checksum behind it, also of nothing.
+REMAINDER = google_crc32c.value(bytes(CHECKSUM_BYTES))
+
+
+def is_compressed(codecs: Sequence[Codec]) -> bool:
+    """Whether chunks written with `codecs` are compressed; a ValueError if they are not those of a run."""
+    plain, others = codecs[0], tuple(codecs[1:])
+    if plain in (BytesCodec(endian="little"), BytesCodec(endian=None)) and others in (CHECKED, COMPRESSED):
+        return others == COMPRESSED
+    raise ValueError(f"its codecs {tuple(codecs)} are not those of a run")
 
 
 def fill_value(dtype: np.dtype[Any]) -> Any:
     return np.nan if dtype.kind == "f" else 0
 
 
-def encoded(rows: AnyArray, chunk_rows: int) -> bytes:
+def encoded(rows: AnyArray, chunk_rows: int, compressed: bool) -> bytes:
     """The bytes of one chunk; the last of an array is filled up to the size of the others."""
     whole = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
     if len(whole) < chunk_rows:
         padding = np.full((chunk_rows - len(whole), *rows.shape[1:]), fill_value(rows.dtype), dtype=whole.dtype)
         whole = np.concatenate([whole, padding])
-    data: bytes = Zstd(LEVEL).encode(whole)
+    data: bytes = Zstd(LEVEL).encode(whole) if compressed else whole.tobytes()
     return data + _checksum(data)
 
 
-def decoded(data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
+def decoded(data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], compressed: bool) -> AnyArray:
     """A chunk of `shape`, read-only; a ValueError says what is wrong with the bytes."""
-    content = data[:-CHECKSUM_BYTES]
-    if _checksum(content) != data[-CHECKSUM_BYTES:]:
+    if google_crc32c.value(data) != REMAINDER:
         raise ValueError("its checksum does not match its content")
+    kind, size = dtype.newbyteorder("<"), len(data) - CHECKSUM_BYTES
+    if not compressed:
+        return np.frombuffer(data, dtype=kind, count=size // kind.itemsize).reshape(shape)
     try:
-        values = np.frombuffer(Zstd(LEVEL).decode(content), dtype=dtype.newbyteorder("<"))
+        return np.frombuffer(Zstd(LEVEL).decode(data[:size]), dtype=kind).reshape(shape)
     except RuntimeError as error:
         raise ValueError(f"it cannot be decompressed: {error}") from error
-    return values.reshape(shape)
 
 
 def _checksum(data: bytes) -> bytes:

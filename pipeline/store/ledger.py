@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import DTypeLike
 from zarr.abc.store import Store
 
@@ -66,6 +67,15 @@ class StageLedger:
         for name, rows in arrays.items():
             self.write(_part_name(name, partition), rows, _rows_in(chunk_bytes, rows))
         return [_part_name(name, partition) for name in arrays]
+
+    def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:
+        """Like `write_parts`, of one array in single precision: a chunk at a time, and not compressed, for the digits
+        of lengths and coordinates have no pattern."""
+        path = f"{self.path}/{_part_name(name, partition)}"
+        array = create_array(self.store, path, rows.shape, np.float32, chunk_rows, compressed=False)
+        for first in range(0, len(rows), array.chunk_rows):
+            array.write(first, rows[first : first + array.chunk_rows].astype(np.float32))
+        return [_part_name(name, partition)]
 
     def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_bytes: int) -> list[str]:
         """Like `write_parts` of every array's rows at `index`, which are taken a few chunks at a time."""

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import geodesics
 from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.graph import graph_from_edges, neighbor_graph
 from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
@@ -84,7 +83,7 @@ def test_other_weights_give_double_precision(weights, result):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_source_has_the_same_row_in_any_batch(rng, monkeypatch, dtype):
+def test_a_source_has_the_same_row_in_any_batch(rng, dtype):
     points = rng.normal(size=(200, 3))
     distances, indices = neighbors_within(points, 5)
     graph = neighbor_graph(distances.astype(dtype), indices)
@@ -92,9 +91,8 @@ def test_a_source_has_the_same_row_in_any_batch(rng, monkeypatch, dtype):
     together = shortest_path_rows(graph, sources)
     for rows in np.split(rng.permutation(40), [1, 12]):
         np.testing.assert_array_equal(shortest_path_rows(graph, sources[rows]), together[rows])
-    for entries in (1, 200, 7 * 200 + 3):
-        monkeypatch.setattr(geodesics, "BATCH_ENTRIES", entries)
-        np.testing.assert_array_equal(shortest_path_rows(graph, sources), together)
+    for n_jobs in (2, 5):
+        np.testing.assert_array_equal(shortest_path_rows(graph, sources, n_jobs), together)
 
 
 def test_sources_may_repeat(rng):

@@ -46,7 +46,7 @@ def test_equals_the_estimator(roll):
     data, opened = np.load(source), open_run(store)
     for extension, name in (("projection", "projection"), ("restricted", "restricted")):
         isomap = LandmarkIsomap(8, 2, n_landmarks=70, extension=extension, random_state=0).fit(data)
-        np.testing.assert_array_equal(opened.landmark_rows, isomap.landmark_indices_)
+        np.testing.assert_array_equal(np.sort(opened.landmark_rows), np.sort(isomap.landmark_indices_))
         found = up_to_sign(isomap.embedding_, opened.embedding(name))
         np.testing.assert_allclose(found, isomap.embedding_, rtol=0, atol=1e-5 * np.abs(isomap.embedding_).max())
     np.testing.assert_allclose(opened.model.eigenvalues * opened.unit**2, isomap.eigenvalues_, rtol=1e-6)

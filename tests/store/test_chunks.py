@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from pipeline.errors import StoreError
 from pipeline.store.arrays import create_array, open_array
-from pipeline.store.chunks import COMPRESSORS, decoded, encoded, fill_value
+from pipeline.store.chunks import CHECKED, COMPRESSED, decoded, encoded, fill_value
 from pipeline.store.durable import DurableLocalStore
 
 
@@ -18,17 +20,18 @@ def values(dtype, n_rows=11):
     return array
 
 
+@pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "u1", "?"])
-def test_files_are_those_that_zarr_writes(tmp_path, dtype):
+def test_files_are_those_that_zarr_writes(tmp_path, dtype, compressed):
     array = values(dtype)
-    create_array(DurableLocalStore(tmp_path / "ours"), "x", array.shape, array.dtype, 4).write(0, array)
+    create_array(DurableLocalStore(tmp_path / "ours"), "x", array.shape, array.dtype, 4, compressed).write(0, array)
     theirs = zarr.create_array(
         LocalStore(tmp_path / "theirs"),
         name="x",
         shape=array.shape,
         chunks=(4, 3),
         dtype=array.dtype,
-        compressors=COMPRESSORS,
+        compressors=COMPRESSED if compressed else CHECKED,
         fill_value=fill_value(array.dtype),
         config={"write_empty_chunks": True},
     )
@@ -47,23 +50,33 @@ def test_any_rows_can_be_read(tmp_path, start, stop):
     np.testing.assert_array_equal(stored.read(start, stop), array[start:stop])
 
 
-def test_every_flipped_bit_is_noticed():
+@pytest.mark.parametrize("compressed", [True, False])
+def test_every_flipped_bit_is_noticed(compressed):
     array = np.arange(12, dtype=np.float32).reshape(4, 3)
-    data = encoded(array, 4)
+    data = encoded(array, 4, compressed)
     for place in range(8 * len(data)):
         changed = bytearray(data)
         changed[place // 8] ^= 1 << place % 8
         with pytest.raises(ValueError, match="checksum does not match"):
-            decoded(bytes(changed), (4, 3), array.dtype)
+            decoded(bytes(changed), (4, 3), array.dtype, compressed)
 
 
+@pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 20])
-def test_truncated_chunks_are_noticed(size):
+def test_truncated_chunks_are_noticed(size, compressed):
     array = np.arange(12, dtype=np.float32).reshape(4, 3)
-    with pytest.raises(ValueError, match="checksum"):
-        decoded(encoded(array, 4)[:size], (4, 3), array.dtype)
+    with pytest.raises(ValueError, match=r"checksum|cannot reshape"):
+        decoded(encoded(array, 4, compressed)[:size], (4, 3), array.dtype, compressed)
 
 
-def test_a_chunk_of_another_size_is_refused():
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_chunk_of_another_size_is_refused(compressed):
     with pytest.raises(ValueError, match="cannot reshape"):
-        decoded(encoded(np.arange(12.0).reshape(4, 3), 4), (5, 3), np.dtype(np.float64))
+        decoded(encoded(np.arange(12.0).reshape(4, 3), 4, compressed), (5, 3), np.dtype(np.float64), compressed)
+
+
+@pytest.mark.parametrize("compressors", [None, (ZstdCodec(level=1),), (Crc32cCodec(), ZstdCodec(level=1))])
+def test_chunks_without_a_checksum_behind_them_are_refused(tmp_path, compressors):
+    zarr.create_array(LocalStore(tmp_path), name="x", shape=(4,), chunks=(4,), dtype="f8", compressors=compressors)
+    with pytest.raises(StoreError, match=r"codecs .* are not those of a run"):
+        open_array(DurableLocalStore(tmp_path), "x")

@@ -1,0 +1,249 @@
+"""Shortest paths from several nearby sources at once, their lengths side by side in memory.
+
+The search corrects labels: a node whose lengths were shortened waits to be scanned, and a scan offers its neighbors the
+way over it. Whatever the order of scans, the end is the same to the bit, the least over all paths of the sum of
+weights taken from the source on. So the order is free, and chosen for few scans and near memory:
+
+- Nodes wait in buckets by their distance from one center of the sources. Far from them all fronts move the same way,
+  and one scan of a node serves all; near them a node is scanned a few times.
+- Those distances need not be exact. `spread` finds them scanning every node once.
+
+Where the sources are far apart, or weights differ wildly, nodes may be scanned many times. After a limit the search
+gives up, and each source is searched alone by a heap: at worst slower, never wrong.
+"""
+
+import heapq
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.vectors import LANES, prefetch, relax
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+# Scans of a node, on average, after which searching each source alone is faster.
+MOST_SCANS = 12
+# Buckets open at once while distances from a center spread; a longer edge leads into the last of them.
+RING = 1024
+# Weights looked at to learn how wide a bucket should be.
+SAMPLED_WEIGHTS = 10_000
+# How many scans ahead memory is asked for.
+AHEAD = 4
+UNSEEN, WAITING, SCANNED = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class PathGraph:
+    """A graph in CSR form, its edges in both directions; no weight is negative, zero is an edge like any other."""
+
+    offsets: IntArray
+    targets: AnyArray
+    weights: AnyArray
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def bucket_width(self) -> float:
+        """Half of a typical weight: so few nodes wait in a bucket that their order hardly matters."""
+        sample = self.weights[:: max(1, len(self.weights) // SAMPLED_WEIGHTS)].astype(np.float64)
+        typical = np.median(sample[sample > 0]) if (sample > 0).any() else 1.0
+        # A number that is not normal has no reciprocal.
+        return max(float(typical) / 2, float(np.finfo(np.float64).tiny))
+
+
+def path_lengths(graph: PathGraph, sources: IntArray) -> FloatArray:
+    """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none.
+
+    Best with sources near each other, the middle one first. Columns past the sources are infinite.
+    """
+    lengths = np.full((graph.n_nodes, LANES), np.inf)
+    if not len(sources):
+        return lengths
+    csr = graph.offsets, graph.targets, graph.weights
+    if not _scan_by_buckets(*csr, sources, *_buckets(graph, sources[0]), lengths):
+        for lane, source in enumerate(sources.tolist()):
+            _search_alone(*csr, source, lengths[:, lane])
+    return lengths
+
+
+def spread(graph: PathGraph, starts: IntArray) -> tuple[FloatArray, AnyArray]:
+    """About how far each node is from the nearest start, and which one that is, -1 where none can be reached.
+
+    Every node is scanned once; a length is that of a path, now and then not of the shortest.
+    """
+    lengths, nearest = np.full(graph.n_nodes, np.inf), np.full(graph.n_nodes, -1, dtype=np.int32)
+    lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
+    _spread(graph.offsets, graph.targets, graph.weights, starts, graph.bucket_width, lengths, nearest)
+    return lengths, nearest
+
+
+def _buckets(graph: PathGraph, center: int) -> tuple[AnyArray, int]:
+    """Every node's bucket by its distance from a center, and how many there are: at most one for a node."""
+    lengths, _ = spread(graph, np.array([center]))
+    reached = np.isfinite(lengths)
+    width = max(graph.bucket_width, float(lengths.max(where=reached, initial=0.0)) / graph.n_nodes)
+    lengths /= width
+    lengths[~reached] = 0.0
+    buckets = lengths.astype(np.int32)
+    return buckets, int(buckets.max()) + 1
+
+
+@compiled
+def _scan_by_buckets(
+    offsets: AnyArray,
+    targets: AnyArray,
+    weights: AnyArray,
+    sources: AnyArray,
+    bucket_of: AnyArray,
+    n_buckets: int,
+    lengths: AnyArray,
+) -> bool:
+    """Fill in the lengths from all sources, one a lane; False if that took too many scans and they are not final."""
+    n_nodes = len(bucket_of)
+    waiting = np.zeros(n_nodes, dtype=np.uint8)
+    # A node waits in one list: that of a bucket to come, or the queue of the current one, which is a ring.
+    first_of, next_of = np.full(n_buckets, -1, dtype=np.int32), np.empty(n_nodes, dtype=np.int32)
+    queue = np.empty(n_nodes + 1, dtype=np.int32)
+    for lane in range(len(sources)):
+        lengths[sources[lane], lane] = 0.0
+        if not waiting[sources[lane]]:
+            waiting[sources[lane]] = 1
+            _put(first_of, next_of, bucket_of[sources[lane]], sources[lane])
+    scans_left = MOST_SCANS * n_nodes + RING
+    for bucket in range(n_buckets):
+        begin, end = 0, _emptied(first_of, next_of, bucket, offsets, queue)
+        while begin != end and scans_left > 0:
+            u = np.uint64(queue[begin])
+            begin = _following(begin, queue)
+            _fetch_ahead(offsets, targets, weights, lengths, queue, begin, end)
+            waiting[u] = 0
+            scans_left -= 1
+            for edge in range(np.uint64(offsets[u]), np.uint64(offsets[u + np.uint64(1)])):
+                v = np.uint64(targets[edge])
+                if relax(lengths, u, v, np.float64(weights[edge])) and not waiting[v]:
+                    waiting[v] = 1
+                    if bucket_of[v] > bucket:
+                        _put(first_of, next_of, bucket_of[v], v)
+                    else:
+                        queue[end] = v
+                        end = _following(end, queue)
+    return scans_left > 0
+
+
+@compiled
+def _spread(
+    offsets: AnyArray,
+    targets: AnyArray,
+    weights: AnyArray,
+    starts: AnyArray,
+    width: float,
+    lengths: AnyArray,
+    nearest: AnyArray,
+) -> None:
+    """Scan every node once, nearest bucket first; a node waits where its first length put it."""
+    n_nodes = len(offsets) - 1
+    state = np.zeros(n_nodes, dtype=np.uint8)
+    first_of, next_of = np.full(RING, -1, dtype=np.int32), np.empty(n_nodes, dtype=np.int32)
+    queue = np.empty(n_nodes + 1, dtype=np.int32)
+    n_left, bucket, per_length = _put_all(starts, state, first_of, next_of), 0, 1.0 / width
+    while n_left > 0:
+        begin, end = 0, _emptied(first_of, next_of, bucket % RING, offsets, queue)
+        while begin < end:
+            u = np.uint64(queue[begin])
+            begin += 1
+            if begin + AHEAD < end:
+                _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
+            for edge in range(np.uint64(offsets[u]), np.uint64(offsets[u + np.uint64(1)])):
+                v = np.uint64(targets[edge])
+                offered = lengths[u] + np.float64(weights[edge])
+                if offered < lengths[v] and state[v] != SCANNED:
+                    lengths[v], nearest[v] = offered, nearest[u]
+                    if state[v] == UNSEEN:
+                        state[v] = WAITING
+                        n_left += 1
+                        place = int(min(offered * per_length, bucket + RING - 1.0))
+                        if place > bucket:
+                            _put(first_of, next_of, place % RING, v)
+                        else:
+                            queue[end] = v
+                            end += 1
+            state[u] = SCANNED
+        n_left -= end
+        bucket += 1
+
+
+@compiled
+def _put_all(nodes: AnyArray, state: AnyArray, first_of: AnyArray, next_of: AnyArray) -> int:
+    """Have nodes wait in the first bucket; how many different ones there are."""
+    n_different = 0
+    for node in nodes:
+        if state[node] == UNSEEN:
+            state[node] = WAITING
+            _put(first_of, next_of, 0, node)
+            n_different += 1
+    return n_different
+
+
+@compiled
+def _put(first_of: AnyArray, next_of: AnyArray, bucket: int, node: Any) -> None:
+    next_of[node] = first_of[bucket]
+    first_of[bucket] = node
+
+
+@compiled
+def _following(place: int, queue: AnyArray) -> int:
+    return place + 1 if place + 1 < len(queue) else 0
+
+
+@compiled
+def _emptied(first_of: AnyArray, next_of: AnyArray, bucket: int, offsets: AnyArray, queue: AnyArray) -> int:
+    """Put all that wait in a bucket into the queue; how many there are."""
+    node, end = first_of[bucket], 0
+    first_of[bucket] = -1
+    while node >= 0:
+        queue[end] = node
+        prefetch(offsets, np.uint64(node))
+        node = next_of[node]
+        end += 1
+    return end
+
+
+@compiled
+def _fetch_ahead(
+    offsets: AnyArray, targets: AnyArray, weights: AnyArray, lengths: AnyArray, queue: AnyArray, begin: int, end: int
+) -> None:
+    """Ask for the edges of a node that is scanned soon, and for the lengths at the ends of those of the next."""
+    if begin + AHEAD < end:
+        _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
+        prefetch(lengths, np.uint64(queue[begin + AHEAD]))
+        following = np.uint64(queue[begin + 1])
+        for edge in range(np.uint64(offsets[following]), np.uint64(offsets[following + np.uint64(1)])):
+            prefetch(lengths, np.uint64(targets[edge]))
+
+
+@compiled
+def _fetch_edges(offsets: AnyArray, targets: AnyArray, weights: AnyArray, node: int) -> None:
+    first = np.uint64(offsets[np.uint64(node)])
+    prefetch(targets, first)
+    prefetch(weights, first)
+
+
+@compiled
+def _search_alone(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
+    """Lengths from one source by Dijkstra's algorithm, for any weights."""
+    lengths[:] = np.inf
+    lengths[source] = 0.0
+    queue: Any = [(0.0, np.int64(source))]
+    while queue:
+        length, u = heapq.heappop(queue)
+        if length > lengths[u]:
+            continue
+        for edge in range(offsets[u], offsets[u + 1]):
+            v, offered = np.int64(targets[edge]), length + np.float64(weights[edge])
+            if offered < lengths[v]:
+                lengths[v] = offered
+                heapq.heappush(queue, (offered, v))

@@ -1,0 +1,193 @@
+"""The search itself: scipy's lengths to the bit, whatever the order of nodes, the weights and the company."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
+from pipeline.datasets import swiss_roll
+from pipeline.numerics import shortest_paths
+from pipeline.numerics.geodesics import _in_good_order, _is_near, shortest_path_rows
+from pipeline.numerics.graph import graph_from_edges, neighbor_graph
+from pipeline.numerics.nearby import nearby_order
+from pipeline.numerics.neighbors import neighbors_within
+from pipeline.numerics.shortest_paths import PathGraph, _search_alone, path_lengths, spread
+from pipeline.numerics.vectors import LANES
+
+KINDS = ["plain", "zeros", "all zero", "wild", "whole numbers", "tiny", "huge"]
+
+
+def weights_of(kind, rng, size):
+    plain = rng.uniform(0.5, 2, size=size)
+    return {
+        "plain": plain,
+        "zeros": plain * (rng.random(size) < 0.5),
+        "all zero": np.zeros(size),
+        "wild": 10.0 ** rng.uniform(-150, 150, size=size),
+        "whole numbers": rng.integers(0, 4, size=size).astype(float),
+        "tiny": plain * 5e-324,
+        "huge": plain * 1e300,
+    }[kind]
+
+
+def random_graph(kind, rng, n=300, n_edges=900):
+    starts, ends = rng.integers(0, n, size=(2, n_edges))
+    return graph_from_edges(n, starts, ends, weights_of(kind, rng, n_edges))
+
+
+def paths(csr, dtype=np.float64):
+    return PathGraph(csr.indptr.astype(np.int64), csr.indices.astype(np.int32), csr.data.astype(dtype))
+
+
+def roll(n, k=8):
+    return neighbor_graph(*neighbors_within(swiss_roll(n, seed=3).points, k))
+
+
+@pytest.fixture(scope="module")
+def sheet():
+    """A graph whose nodes are in no order."""
+    return roll(4000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_lengths_are_those_of_scipy_to_the_bit(kind, seed):
+    rng = np.random.default_rng(seed)
+    csr = random_graph(kind, rng)
+    sources = rng.integers(0, 300, size=rng.integers(1, LANES + 1))
+    expected = dijkstra(csr, indices=sources)
+    np.testing.assert_array_equal(path_lengths(paths(csr), sources)[:, : len(sources)].T, expected)
+    np.testing.assert_array_equal(shortest_path_rows(csr, sources), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_giving_up_changes_nothing(kind, monkeypatch):
+    """With hardly any scans allowed every source is searched alone."""
+    rng = np.random.default_rng(5)
+    csr, sources = random_graph(kind, rng), np.arange(LANES)
+    allowed = path_lengths(paths(csr), sources)
+    searched_alone = []
+    monkeypatch.setattr(shortest_paths, "_scan_by_buckets", lambda *given: given[-1].fill(-1.0) or False)
+    monkeypatch.setattr(
+        shortest_paths, "_search_alone", lambda *given: (searched_alone.append(given[3]), _search_alone(*given))
+    )
+    np.testing.assert_array_equal(path_lengths(paths(csr), sources), allowed)
+    assert searched_alone == sources.tolist()
+
+
+def test_a_search_that_scans_too_often_gives_up_by_itself(monkeypatch):
+    """Sources at both ends of a long path, buckets by the distance from one of them."""
+    n = 20_000
+    chain = graph_from_edges(n, np.arange(n - 1), np.arange(1, n), np.ones(n - 1))
+    alone = []
+    monkeypatch.setattr(shortest_paths, "_search_alone", lambda *given: (alone.append(1), _search_alone(*given)))
+    ends = np.array([0, n - 1, n // 2, 3, n // 3, 17, n // 5, 5 * n // 7])
+    found = path_lengths(paths(chain), ends)
+    np.testing.assert_array_equal(found, np.abs(np.arange(n)[:, None] - ends))
+
+
+def test_lengths_do_not_depend_on_the_company(sheet):
+    graph, sources = paths(sheet), np.random.default_rng(1).choice(4000, 24, replace=False)
+    expected = dijkstra(sheet, indices=sources)
+    for order in (np.arange(24), np.random.default_rng(2).permutation(24), nearby_order(graph, sources)):
+        for first in range(0, 24, LANES):
+            batch = order[first : first + LANES]
+            np.testing.assert_array_equal(path_lengths(graph, sources[batch]).T, expected[batch])
+
+
+def test_lanes_without_a_source_are_infinite(sheet):
+    lengths = path_lengths(paths(sheet), np.array([7, 7, 9]))
+    np.testing.assert_array_equal(lengths[:, 0], lengths[:, 1])
+    assert np.isfinite(lengths[:, :3]).all()
+    assert np.isinf(lengths[:, 3:]).all()
+    assert np.isinf(path_lengths(paths(sheet), np.empty(0, dtype=np.int64))).all()
+
+
+def test_edges_may_be_one_way(rng):
+    csr = csr_array((rng.uniform(1, 2, 2000), rng.integers(0, 400, (2, 2000))), shape=(400, 400))
+    csr.sum_duplicates()
+    sources = np.arange(0, 400, 7)
+    np.testing.assert_array_equal(shortest_path_rows(csr, sources), dijkstra(csr, indices=sources))
+
+
+def test_offsets_beyond_32_bits_are_kept(sheet):
+    """Where edges number more than 2^31 their offsets are 64 bits wide; those of a small graph are, too."""
+    graph, _ = _in_good_order(sheet)
+    assert graph.offsets.dtype == np.int64
+    assert graph.targets.dtype == np.int32
+
+
+def test_single_precision_weights(sheet):
+    rounded = sheet.astype(np.float32)
+    expected = dijkstra(rounded.astype(np.float64), indices=[1, 2])
+    np.testing.assert_array_equal(path_lengths(paths(sheet, np.float32), np.array([1, 2]))[:, :2].T, expected)
+
+
+def test_spreading_reaches_every_node_by_a_path_hardly_longer_than_the_shortest(sheet):
+    starts = np.array([5, 1000, 3999, 5])
+    lengths, nearest = spread(paths(sheet), starts)
+    exact = dijkstra(sheet, indices=starts)
+    assert (lengths >= exact.min(axis=0)).all()
+    assert (lengths <= exact.min(axis=0) + 0.05 * exact.max()).all()
+    assert (lengths >= exact[nearest, np.arange(4000)]).all()
+
+
+def test_spreading_leaves_out_what_it_cannot_reach():
+    csr = graph_from_edges(5, np.array([0, 3]), np.array([1, 4]), np.array([2.0, 0.0]))
+    lengths, nearest = spread(paths(csr), np.array([1]))
+    np.testing.assert_array_equal(lengths, [2, 0, np.inf, np.inf, np.inf])
+    np.testing.assert_array_equal(nearest, [0, 0, -1, -1, -1])
+
+
+class TestNearbyOrder:
+    def test_is_an_order(self, sheet, rng):
+        for size in (1, 2, 7, 8, 9, 64, 203):
+            sources = rng.choice(4000, size, replace=False)
+            np.testing.assert_array_equal(np.sort(nearby_order(paths(sheet), sources)), np.arange(size))
+
+    def test_sources_that_repeat_or_cannot_reach_each_other_are_all_there(self, rng):
+        csr = graph_from_edges(30, np.arange(0, 28, 2), np.arange(1, 29, 2), np.ones(14))
+        assert connected_components(csr)[0] > 10
+        sources = rng.integers(0, 30, size=41)
+        np.testing.assert_array_equal(np.sort(nearby_order(paths(csr), sources)), np.arange(41))
+
+    def test_groups_are_near_along_the_graph(self, sheet):
+        """Much nearer than groups drawn at random, and than groups of nearest rows in space would be."""
+        sources = np.random.default_rng(0).choice(4000, 160, replace=False)
+        between = dijkstra(sheet, indices=sources)[:, sources]
+        order = nearby_order(paths(sheet), sources)
+        assert width(between, order) < 0.4 * width(between, np.arange(160))
+
+    def test_the_middle_one_comes_first(self, sheet):
+        sources = np.random.default_rng(0).choice(4000, 160, replace=False)
+        between = dijkstra(sheet, indices=sources)[:, sources]
+        farthest = [
+            between[np.ix_(group, group)].max(axis=1)
+            for group in nearby_order(paths(sheet), sources).reshape(-1, LANES)
+        ]
+        # By ways across territories, which are somewhat longer than the shortest.
+        assert np.mean([each[0] / each.min() for each in farthest]) < 1.15
+        assert np.mean([each.max() / each.min() for each in farthest]) > 1.4
+
+
+def width(between, order):
+    """The mean distance within groups of LANES."""
+    return np.mean([between[np.ix_(group, group)].mean() for group in order.reshape(-1, LANES)])
+
+
+class TestGoodOrder:
+    def test_a_graph_in_no_order_is_renumbered(self, sheet):
+        graph, place_of = _in_good_order(sheet)
+        assert place_of is not None
+        assert _is_near(graph.offsets, graph.targets)
+        dense = csr_array((graph.weights, graph.targets, graph.offsets), shape=sheet.shape).toarray()
+        np.testing.assert_array_equal(dense[np.ix_(place_of, place_of)], sheet.toarray())
+
+    def test_a_graph_in_a_good_order_is_left_alone(self):
+        n = 1000
+        chain = graph_from_edges(n, np.arange(n - 1), np.arange(1, n), np.ones(n - 1))
+        graph, place_of = _in_good_order(chain)
+        assert place_of is None
+        assert graph.weights is chain.data
