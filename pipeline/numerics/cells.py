@@ -4,6 +4,7 @@ import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 ITERATIONS = 12
@@ -12,6 +13,8 @@ SAMPLE_PER_CELL = 64
 SAMPLE_BYTES = 1 << 28
 ROWS_PER_CELL = 1024
 MAX_CELLS = 16_384
+# Dimensions that a curve can wind through with some bits for each.
+MOST_CURVED = 10
 
 
 def cell_count(n_points: int) -> int:
@@ -58,3 +61,33 @@ def locality_order(points: FloatArray) -> IntArray:
             middle = len(piece) // 2
             pieces += [piece[:middle], piece[middle:]]
     return order
+
+
+def curve_places(points: AnyArray, cells: IntArray, n_cells: int) -> IntArray:
+    """For each point (n, D) a place along a curve that winds through the box of its cell, near ones near each other.
+
+    It depends on the points of its own cell alone. In many dimensions there is no such curve, and all places are 0.
+    """
+    places = np.zeros(len(points), dtype=np.int64)
+    if points.shape[1] <= MOST_CURVED:
+        _interleave(points, cells, n_cells, min(16, 60 // points.shape[1]), places)
+    return places
+
+
+@compiled
+def _interleave(points: AnyArray, cells: AnyArray, n_cells: int, n_bits: int, places: AnyArray) -> None:
+    """Morton's order: the bits of all coordinates, measured in the box of the cell, the highest first."""
+    n_axes = points.shape[1]
+    low, high = np.full((n_cells, n_axes), np.inf), np.full((n_cells, n_axes), -np.inf)
+    for i in range(len(points)):
+        for axis in range(n_axes):
+            low[cells[i], axis] = min(low[cells[i], axis], points[i, axis])
+            high[cells[i], axis] = max(high[cells[i], axis], points[i, axis])
+    steps = (1 << n_bits) - 1
+    for i in range(len(points)):
+        for axis in range(n_axes):
+            extent = high[cells[i], axis] - low[cells[i], axis]
+            if extent > 0:
+                step = int(steps * ((points[i, axis] - low[cells[i], axis]) / extent))
+                for bit in range(n_bits):
+                    places[i] |= ((step >> bit) & 1) << (bit * n_axes + axis)

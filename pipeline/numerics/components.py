@@ -56,18 +56,24 @@ def by_falling_size(labels: AnyArray) -> IntArray:
 class UnionFind:
     """Components of a graph whose edges come in portions; each set is known by its lowest node."""
 
-    def __init__(self, n_nodes: int) -> None:
-        self._parents = np.arange(n_nodes, dtype=np.int64)
+    def __init__(self, nodes: int | AnyArray) -> None:
+        """Of so many nodes, each by itself; or of sets that are known, given by some lower node of each node's."""
+        self._parents = np.arange(nodes, dtype=np.int64) if isinstance(nodes, int) else nodes.astype(np.int64)
 
-    def join(self, starts: IntArray, ends: IntArray) -> None:
+    def join(self, starts: AnyArray, ends: AnyArray) -> None:
         """Bring in edges."""
         _join(self._parents, starts, ends)
 
+    def lowest(self) -> IntArray:
+        """The lowest node of every node's set."""
+        _flatten(self._parents)
+        return self._parents
+
     def labels(self) -> IntArray:
         """The component of every node, numbered by falling size, then by first node."""
-        _flatten(self._parents)
-        _, labels = np.unique(self._parents, return_inverse=True)
-        return by_falling_size(labels)
+        parents = self.lowest()
+        # Sets are numbered by their lowest nodes, which are the nodes that are their own.
+        return by_falling_size((np.cumsum(parents == np.arange(len(parents))) - 1)[parents])
 
 
 @compiled

@@ -11,6 +11,9 @@ from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray, IntArray
 
+# Edges of a node from which on sorting them by comparing neighbors takes too long.
+MANY_EDGES = 64
+
 
 class Collapsed(NamedTuple):
     """Distinct points: first_rows (u,) in rising order, node_of (n,) the node of every row, counts (u,)."""
@@ -91,16 +94,95 @@ def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: Floa
 def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
     """Symmetric CSR graph of undirected edges; of an edge given several times the shortest is kept."""
     _check_edges(n_nodes, starts, ends, weights)
-    rows = np.concatenate([starts, ends])
-    columns = np.concatenate([ends, starts])
-    values = np.concatenate([weights, weights])
-    order = np.lexsort((values, columns, rows))
-    rows, columns, values = rows[order], columns[order], values[order]
-    fresh = np.ones(len(rows), dtype=np.bool_)
-    fresh[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
-    offsets = np.zeros(n_nodes + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows[fresh], minlength=n_nodes), out=offsets[1:])
-    return csr_array((values[fresh], columns[fresh], offsets), shape=(n_nodes, n_nodes))
+    offsets, targets, lengths = symmetric_csr(0, n_nodes, starts, ends, weights)
+    return csr_array((lengths, targets, offsets), shape=(n_nodes, n_nodes))
+
+
+def symmetric_csr(
+    first: int, last: int, starts: AnyArray, ends: AnyArray, weights: AnyArray
+) -> tuple[IntArray, AnyArray, AnyArray]:
+    """Offsets, targets and weights of the nodes from `first` up to `last`, of undirected edges that each touch one.
+
+    Targets rise; of an edge given several times, also from both ends, the shortest is kept.
+    """
+    offsets = np.zeros(last - first + 1, dtype=np.int64)
+    _count_ends(first, last, starts, ends, offsets)
+    np.cumsum(offsets, out=offsets)
+    targets, lengths = np.empty(offsets[-1], dtype=ends.dtype), np.empty(offsets[-1], dtype=weights.dtype)
+    _fill_ends(first, last, starts, ends, weights, offsets[:-1].copy(), targets, lengths)
+    n_kept = _sort_ends(offsets, targets, lengths)
+    return offsets, targets[:n_kept], lengths[:n_kept]
+
+
+@compiled
+def _count_ends(first: int, last: int, starts: AnyArray, ends: AnyArray, counts: AnyArray) -> None:
+    for edge in range(len(starts)):
+        if first <= starts[edge] < last:
+            counts[starts[edge] - first + 1] += 1
+        if first <= ends[edge] < last:
+            counts[ends[edge] - first + 1] += 1
+
+
+@compiled
+def _fill_ends(
+    first: int,
+    last: int,
+    starts: AnyArray,
+    ends: AnyArray,
+    weights: AnyArray,
+    places: AnyArray,
+    targets: AnyArray,
+    lengths: AnyArray,
+) -> None:
+    for edge in range(len(starts)):
+        if first <= starts[edge] < last:
+            place = places[starts[edge] - first]
+            targets[place], lengths[place] = ends[edge], weights[edge]
+            places[starts[edge] - first] += 1
+        if first <= ends[edge] < last:
+            place = places[ends[edge] - first]
+            targets[place], lengths[place] = starts[edge], weights[edge]
+            places[ends[edge] - first] += 1
+
+
+@compiled
+def _sort_ends(offsets: AnyArray, targets: AnyArray, lengths: AnyArray) -> int:
+    """Sort the edges of every node by target, then length, and keep the first of each target; how many are kept."""
+    kept, begin = 0, 0
+    for node in range(len(offsets) - 1):
+        end = offsets[node + 1]
+        if end - begin > MANY_EDGES:
+            _sort_many(targets[begin:end], lengths[begin:end])
+        else:
+            _sort_few(targets[begin:end], lengths[begin:end])
+        offsets[node] = kept
+        for edge in range(begin, end):
+            if edge == begin or targets[edge] != targets[edge - 1]:
+                target, length = targets[edge], lengths[edge]
+                targets[kept], lengths[kept] = target, length
+                kept += 1
+        begin = end
+    offsets[-1] = kept
+    return kept
+
+
+@compiled
+def _sort_few(targets: AnyArray, lengths: AnyArray) -> None:
+    for i in range(1, len(targets)):
+        target, length, place = targets[i], lengths[i], i
+        while place > 0 and (
+            targets[place - 1] > target or (targets[place - 1] == target and lengths[place - 1] > length)
+        ):
+            targets[place], lengths[place] = targets[place - 1], lengths[place - 1]
+            place -= 1
+        targets[place], lengths[place] = target, length
+
+
+@compiled
+def _sort_many(targets: AnyArray, lengths: AnyArray) -> None:
+    by_length = np.argsort(lengths, kind="mergesort")
+    order = by_length[np.argsort(targets[by_length], kind="mergesort")]
+    targets[:], lengths[:] = targets[order], lengths[order]
 
 
 def checked_graph(graph: csr_array) -> csr_array:

@@ -254,6 +254,25 @@ def _refine_block(
 
 
 @compiled
+def insert_labelled(
+    points: AnyArray,
+    labels: AnyArray,
+    queries: AnyArray,
+    own: AnyArray,
+    rows: AnyArray,
+    candidates: AnyArray,
+    distances: AnyArray,
+    found: AnyArray,
+) -> None:
+    """Bring candidates (r, c), given by their places among the points, into the lists of some rows of the queries."""
+    for j in range(len(rows)):
+        i = rows[j]
+        for place in candidates[j]:
+            if labels[place] != own[i]:
+                _insert(distances[i], found[i], _distance(points[place], queries[i]), labels[place])
+
+
+@compiled
 def _clear(distances: AnyArray, indices: AnyArray) -> None:
     distances[:] = np.inf
     indices[:] = -1

@@ -24,7 +24,7 @@ from pipeline.errors import DisconnectedGraphError
 from pipeline.numerics import checks
 from pipeline.numerics.components import POLICIES, ComponentPolicy, UnionFind, by_falling_size, disconnected_message
 from pipeline.numerics.neighbors import refine_neighbors
-from pipeline.stages.neighbors import OrderedNodes
+from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json

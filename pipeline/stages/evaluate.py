@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.numerics.quality import Estimate, continuity, normalized_stress, residual_variance, trustworthiness
 from pipeline.stages.model import load_model
-from pipeline.stages.neighbors import OrderedNodes
+from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json

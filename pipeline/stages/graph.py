@@ -1,8 +1,8 @@
 """Stage 4, graph: the neighbor lists made symmetric, as CSR group by group, and its connected components.
 
-An edge is stored with both its ends, but each group of nodes knows only its own lists. So `edges` writes every group's
-edges sorted by their other end, and `graph` gathers for each group the slices that end in it: an exchange like that
-of the rows, and again nothing reads groups x groups whole. Zero weights are edges like any other.
+An edge is stored with both its ends, but each group of nodes knows only its own lists. So `edges` writes down every
+group's edges that lead into others, by their other end, and `graph` gathers for each group those that end in it: an
+exchange like that of the rows, and as groups are near in space, a small one. Zero weights are edges like any other.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.components import UnionFind
+from pipeline.numerics.graph import symmetric_csr
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, IntArray, Json
 
 LISTED_COMPONENTS = 10
+EdgeList = tuple[AnyArray, AnyArray, AnyArray]
 
 
 def group_bounds(ordered: Outcome) -> IntArray:
@@ -24,11 +26,12 @@ def group_bounds(ordered: Outcome) -> IntArray:
 
 @dataclass(frozen=True)
 class Edges(Stage):
-    """Each group's edges, sorted by the node they lead to."""
+    """Each group's edges into other groups, sorted by the node they lead to."""
 
     ordered: Outcome
     neighbors: Outcome
     name = "edges"
+    version = 2
 
     def settings(self) -> Json:
         return {}
@@ -41,11 +44,13 @@ class Edges(Stage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         bounds = group_bounds(self.ordered)
-        sources, targets, weights = forward_edges(self.neighbors, partition, int(bounds[partition]))
-        order = np.lexsort((sources, targets))
-        counts = np.diff(np.searchsorted(targets[order], bounds)).astype(np.int64)
-        edges = {"sources": sources[order], "targets": targets[order], "weights": weights[order]}
-        return {"n_edges": len(targets)}, ledger.write_parts(partition, {**edges, "counts": counts})
+        first, last = bounds[partition : partition + 2].tolist()
+        sources, targets, weights = forward_edges(self.neighbors, partition, first)
+        out = np.flatnonzero((targets < first) | (targets >= last))
+        out = out[np.lexsort((sources[out], targets[out]))]
+        counts = np.diff(np.searchsorted(targets[out], bounds)).astype(np.int64)
+        edges = {"sources": sources[out], "targets": targets[out], "weights": weights[out]}
+        return {"n_edges": len(out)}, ledger.write_parts(partition, {**edges, "counts": counts})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         counts = np.stack([ledger.part("counts", p).read() for p in sorted(figures)])
@@ -55,12 +60,16 @@ class Edges(Stage):
 
 @dataclass(frozen=True)
 class Graph(Stage):
-    """Symmetric CSR of each group's nodes: offsets within the group, targets by number in the whole graph."""
+    """Symmetric CSR of each group's nodes: offsets within the group, targets by number in the whole graph.
+
+    `joined` (n,) is the lowest node that each node of the group reaches within it.
+    """
 
     ordered: Outcome
     neighbors: Outcome
     edges: Outcome
     name = "graph"
+    version = 2
 
     def settings(self) -> Json:
         return {}
@@ -73,48 +82,46 @@ class Graph(Stage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         first, last = (int(bound) for bound in group_bounds(self.ordered)[partition : partition + 2])
-        pieces = [forward_edges(self.neighbors, partition, first), *self._reverse_edges(partition)]
-        sources, targets, weights = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        order = np.lexsort((weights, targets, sources))
-        sources, targets, weights = sources[order], targets[order], weights[order]
-        # Both directions of an edge have the same weight to the bit; the first of equals is kept.
-        fresh = np.ones(len(sources), dtype=np.bool_)
-        fresh[1:] = (np.diff(sources) != 0) | (np.diff(targets) != 0)
-        offsets = np.searchsorted(sources[fresh], np.arange(first, last + 1)).astype(np.int64)
-        arrays = {"offsets": offsets, "targets": targets[fresh], "weights": weights[fresh]}
-        return {"n_edges": int(fresh.sum())}, ledger.write_parts(partition, arrays)
+        own = forward_edges(self.neighbors, partition, first)
+        pieces = [own, *self._edges_into(partition)]
+        gathered = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        offsets, targets, weights = symmetric_csr(first, last, *gathered)
+        inside = (own[1] >= first) & (own[1] < last)
+        sets = UnionFind(last - first)
+        sets.join(own[0][inside] - first, own[1][inside] - first)
+        arrays = {"offsets": offsets, "targets": targets, "joined": sets.lowest() + first}
+        names = ledger.write_parts(partition, arrays)
+        return {"n_edges": len(targets)}, names + ledger.write_parts(partition, {"weights": weights}, compressed=False)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        """The component of every node, 0 the largest; 16 bytes a node in memory, the edges a group at a time."""
-        bounds = group_bounds(self.ordered)
-        sets = UnionFind(int(bounds[-1]))
-        for p in sorted(figures):
-            offsets = ledger.part("offsets", p).read()
-            sources = np.repeat(np.arange(bounds[p], bounds[p + 1]), np.diff(offsets))
-            sets.join(sources, ledger.part("targets", p).read())
+        """The component of every node, 0 the largest: those of the groups, joined by the edges between them."""
+        groups = sorted(figures)
+        sets = UnionFind(np.concatenate([ledger.part("joined", p).read() for p in groups]))
+        for p in groups:
+            sets.join(*(self.edges.ledger.part(name, p).read() for name in ("sources", "targets")))
         labels = sets.labels()
         ledger.write("components", labels)
         sizes = np.bincount(labels)
         report = {"n_components": len(sizes), "largest_components": sizes[:LISTED_COMPONENTS].tolist()}
         return {**report, "n_edges": sum(entry["n_edges"] for entry in figures.values())}, ["components"]
 
-    def _reverse_edges(self, partition: int) -> list[tuple[IntArray, IntArray, AnyArray]]:
-        """The edges of every group that end in this one, turned around."""
+    def _edges_into(self, partition: int) -> list[EdgeList]:
+        """The edges of every other group that end in this one."""
         counts = self.edges.ledger.read("counts").read()
         begins = counts[:, :partition].sum(axis=1)
         pieces = []
-        for p in range(self.n_partitions()):
+        for p in np.flatnonzero(counts[:, partition]).tolist():
             place = int(begins[p]), int(begins[p] + counts[p, partition])
             sources, targets, weights = (
                 self.edges.ledger.part(name, p).read(*place) for name in ("sources", "targets", "weights")
             )
-            pieces.append((targets, sources, weights))
+            pieces.append((sources, targets, weights))
         return pieces
 
 
-def forward_edges(neighbors: Outcome, partition: int, first: int) -> tuple[IntArray, IntArray, AnyArray]:
-    """Sources, targets and weights of a group's own neighbor lists."""
+def forward_edges(neighbors: Outcome, partition: int, first: int) -> EdgeList:
+    """Sources, targets and weights of a group's own neighbor lists; weights in single precision, as paths need them."""
     targets = neighbors.ledger.part("neighbors", partition).read()
-    weights = neighbors.ledger.part("distances", partition).read()
-    sources = np.repeat(np.arange(first, first + len(targets), dtype=np.int64), targets.shape[1])
+    weights = neighbors.ledger.part("distances", partition).read().astype(np.float32)
+    sources = np.repeat(np.arange(first, first + len(targets), dtype=np.int32), targets.shape[1])
     return sources, targets.ravel(), weights.ravel()

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.numerics.landmarks import farthest_points, maxmin_candidates, random_landmarks
 from pipeline.numerics.nearby import nearby_order
 from pipeline.stages.connected import connected_graph, kept_nodes
-from pipeline.stages.neighbors import OrderedNodes
+from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import IntArray, Json

@@ -5,16 +5,18 @@ and writes each partition of the source sorted by cell. `order` then gathers eac
 of those, reading only its own slices: no step reads chunks x chunks. Identical rows share a cell and become one node:
 `assign` keeps one point for those of a partition, `order` for all.
 
-Rows are sorted by (cell, source row) and nodes numbered in that order, so nothing depends on the partitions' sizes.
+In few dimensions a curve winds through each cell. Rows are sorted by (cell, place on the curve, source row) and nodes
+numbered in that order, so nothing depends on the partitions' sizes.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.cells import cell_centers, cell_count, sample_size
+from pipeline.numerics.cells import cell_centers, cell_count, curve_places, sample_size
 from pipeline.numerics.graph import collapse_duplicates
-from pipeline.numerics.neighbors import NeighborSearch
+from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION, NeighborSearch
+from pipeline.numerics.trees import cell_boxes
 from pipeline.partitions import RowPartitions
 from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import Outcome, SingleStage, Stage
@@ -116,6 +118,7 @@ class Order(Stage):
     n_source_partitions: int
     rows_each: int
     name = "order"
+    version = 2
 
     def settings(self) -> Json:
         return {"rows_each": self.rows_each}
@@ -131,7 +134,7 @@ class Order(Stage):
         first, last = (int(bound) for bound in _groups(counts, self.rows_each)[partition : partition + 2])
         points, place_of, rows, cells = self._gathered(counts, first, last)
         distinct = collapse_duplicates(points)
-        order = np.lexsort((rows, cells))
+        order = np.lexsort((rows, curve_places(points, *_cells_of(place_of, cells, first, last))[place_of], cells))
         rows, cells, found = rows[order], cells[order], distinct.node_of[place_of[order]]
         # Nodes are numbered by their first row in this order, not in that of the gathering.
         _, first_places = np.unique(found, return_index=True)
@@ -146,6 +149,8 @@ class Order(Stage):
             "first": rows[leading],
             "sizes": np.bincount(cells[leading] - first, minlength=last - first),
         }
+        if points.shape[1] <= KD_TREE_MAX_DIMENSION:
+            arrays["boxes"] = cell_boxes(arrays["points"], arrays["sizes"])
         figures = {"n_rows": len(rows), "n_nodes": len(leading), "n_columns": points.shape[1]}
         return figures, ledger.write_parts(partition, arrays)
 
@@ -154,9 +159,13 @@ class Order(Stage):
         sizes = np.concatenate([ledger.part("sizes", p).read() for p in sorted(figures)])
         ledger.write("cell_sizes", sizes)
         ledger.write("groups", _groups(self._counts(), self.rows_each))
+        named = ["cell_sizes", "groups"]
+        if figures[0]["n_columns"] <= KD_TREE_MAX_DIMENSION:
+            ledger.write("cell_boxes", np.concatenate([ledger.part("boxes", p).read() for p in sorted(figures)]))
+            named.append("cell_boxes")
         totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
         totals["n_columns"] = figures[0]["n_columns"]
-        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, ["cell_sizes", "groups"]
+        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, named
 
     def _counts(self) -> IntArray:
         return np.asarray(self.assigned.ledger.read("counts").read())
@@ -175,6 +184,13 @@ class Order(Stage):
             cells.append(np.repeat(np.arange(first, last), counts[p, 0, first:last]))
             n_points += point_end - point
         return np.concatenate(points), np.concatenate(places), np.concatenate(rows), np.concatenate(cells)
+
+
+def _cells_of(place_of: IntArray, cells: IntArray, first: int, last: int) -> tuple[IntArray, int]:
+    """The cell of each distinct point, counted from the first, and how many cells there are."""
+    of_points = np.empty(int(place_of.max(initial=-1)) + 1, dtype=np.int64)
+    of_points[place_of] = cells - first
+    return of_points, last - first
 
 
 def _groups(counts: IntArray, rows_each: int) -> IntArray:

@@ -56,16 +56,22 @@ class StageLedger:
         """An array that several partitions write, each its own whole chunks."""
         return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows)
 
-    def write(self, name: str, rows: AnyArray, chunk_rows: int | None = None) -> None:
+    def write(self, name: str, rows: AnyArray, chunk_rows: int | None = None, compressed: bool = True) -> None:
         """An array that one partition writes whole; its chunks are of CHUNK_BYTES unless said otherwise."""
-        array = self.create(name, rows.shape, rows.dtype, chunk_rows or _rows_in(CHUNK_BYTES, rows))
+        path, chunk_rows = f"{self.path}/{name}", chunk_rows or _rows_in(CHUNK_BYTES, rows)
+        array = create_array(self.store, path, rows.shape, rows.dtype, chunk_rows, compressed)
         if len(rows):
             array.write(0, rows)
 
-    def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES) -> list[str]:
-        """One partition's share of several arrays, to be read with `part`; the names for its commit."""
+    def write_parts(
+        self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES, compressed: bool = True
+    ) -> list[str]:
+        """One partition's share of several arrays, to be read with `part`; the names for its commit.
+
+        Not to be compressed are numbers whose digits have no pattern, such as distances.
+        """
         for name, rows in arrays.items():
-            self.write(_part_name(name, partition), rows, _rows_in(chunk_bytes, rows))
+            self.write(_part_name(name, partition), rows, _rows_in(chunk_bytes, rows), compressed)
         return [_part_name(name, partition) for name in arrays]
 
     def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:

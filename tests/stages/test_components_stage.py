@@ -19,7 +19,7 @@ from pipeline.numerics.components import POLICIES, by_falling_size, disconnected
 from pipeline.numerics.graph import graph_from_edges
 from pipeline.stages import components
 from pipeline.stages.components import Components, spanning_links
-from pipeline.stages.neighbors import OrderedNodes
+from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, run_stage
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore

@@ -43,7 +43,7 @@ def test_equals_the_graph_made_in_memory(tmp_path, rows_each):
     )
     np.testing.assert_array_equal(joined.indptr, expected.indptr)
     np.testing.assert_array_equal(joined.indices, expected.indices)
-    np.testing.assert_array_equal(joined.data, expected.data)
+    np.testing.assert_array_equal(joined.data, expected.data.astype(np.float32))
     labels = graph.ledger.read("components").read()
     np.testing.assert_array_equal(labels, component_labels(expected))
     assert graph.figures["n_components"] == 4
