@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +36,8 @@ def spreading_the_work() -> list[Measurement]:
     """Each in a process of its own, so that neither finds anything loaded by the other."""
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "roll.npy", swiss_roll(N_POINTS, seed=0).points)
-        serial, spread = _fastest(
-            [[_in_own_process(timed_fit, folder, kind) for kind in KINDS] for _ in range(REPEATS)]
-        )
-        empty = _in_own_process(timed_empty_stage, folder)
+        serial, spread = _fastest([[in_own_process(timed_fit, folder, kind) for kind in KINDS] for _ in range(REPEATS)])
+        empty = in_own_process(timed_empty_stage, folder)
     name = f"fit of {N_POINTS:,} points, m={N_LANDMARKS}, on two workers of one thread, start-up excluded"
     return [
         Measurement(name, spread, "serial on one core", serial, 0.6),
@@ -50,7 +49,7 @@ def _fastest(rounds: list[list[float]]) -> list[float]:
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
-def _in_own_process(function: Callable[..., float], *arguments: str) -> float:
+def in_own_process(function: Callable[..., Any], *arguments: object) -> Any:
     with get_context("spawn").Pool(1, initializer=_as_parent) as pool:
         return pool.apply(function, arguments)
 

@@ -20,7 +20,7 @@ def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
     Groups are taken from the far end of what is left, so that what is left stays in one piece.
     """
     links = np.full((len(sources), len(sources)), np.inf, dtype=np.float32)
-    _link_territories(graph.offsets, graph.targets, graph.weights, *spread(graph, sources), links)
+    _link_territories(graph.offsets, graph.targets, graph.weights, *spread(graph, sources)[:2], links)
     ends = np.nonzero(np.isfinite(links))
     between = coo_array((links[ends].astype(np.float64), ends), shape=(len(sources), len(sources))).tocsr()
     depth = dijkstra(between, indices=[0])[0]

@@ -6,10 +6,10 @@ weights taken from the source on. So the order is free, and chosen for few scans
 
 - Nodes wait in buckets by their distance from one center of the sources. Far from them all fronts move the same way,
   and one scan of a node serves all; near them a node is scanned a few times.
-- Those distances need not be exact. `spread` finds them scanning every node once.
+- Those distances come from a search of the same kind from that center alone.
 
-Where the sources are far apart, or weights differ wildly, nodes may be scanned many times. After a limit the search
-gives up, and each source is searched alone by a heap: at worst slower, never wrong.
+Where sources are far apart each is searched alone, and where weights differ wildly a search gives up after so many
+scans and a heap is used: at worst slower, never wrong.
 """
 
 import heapq
@@ -23,15 +23,16 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.vectors import LANES, prefetch, relax
 from pipeline.types import AnyArray, FloatArray, IntArray
 
-# Scans of a node, on average, after which searching each source alone is faster.
-MOST_SCANS = 12
+# Scans of a node, on average, after which a search gives up: one from several sources, one from a single source.
+MOST_SCANS, MOST_SCANS_ALONE = 6, 4
+# Sources farther from the first than this share of the farthest node are too far apart for one search.
+FAR_APART = 0.45
 # Buckets open at once while distances from a center spread; a longer edge leads into the last of them.
 RING = 1024
 # Weights looked at to learn how wide a bucket should be.
 SAMPLED_WEIGHTS = 10_000
 # How many scans ahead memory is asked for.
 AHEAD = 4
-UNSEEN, WAITING, SCANNED = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -61,35 +62,40 @@ def path_lengths(graph: PathGraph, sources: IntArray) -> FloatArray:
     Best with sources near each other, the middle one first. Columns past the sources are infinite.
     """
     lengths = np.full((graph.n_nodes, LANES), np.inf)
-    if not len(sources):
-        return lengths
-    csr = graph.offsets, graph.targets, graph.weights
-    if not _scan_by_buckets(*csr, sources, *_buckets(graph, sources[0]), lengths):
+    if len(sources) and not _searched_together(graph, sources, lengths):
         for lane, source in enumerate(sources.tolist()):
-            _search_alone(*csr, source, lengths[:, lane])
+            lengths[:, lane] = _from_one(graph, source)
     return lengths
 
 
-def spread(graph: PathGraph, starts: IntArray) -> tuple[FloatArray, AnyArray]:
-    """About how far each node is from the nearest start, and which one that is, -1 where none can be reached.
+def _searched_together(graph: PathGraph, sources: IntArray, lengths: FloatArray) -> bool:
+    """Whether one search found the lengths from all sources; it is not tried where they are too far apart."""
+    from_center, _, _ = spread(graph, sources[:1])
+    reached = np.isfinite(from_center)
+    farthest = from_center.max(where=reached, initial=0.0)
+    if len(sources) > 1 and from_center[sources].max() > FAR_APART * farthest:
+        return False
+    width = max(graph.bucket_width, farthest / graph.n_nodes)
+    from_center[~reached] = 0.0
+    buckets = (from_center / width).astype(np.int32)
+    csr = graph.offsets, graph.targets, graph.weights
+    return _scan_by_buckets(*csr, sources, buckets, int(buckets.max()) + 1, lengths)
 
-    Every node is scanned once; a length is that of a path, now and then not of the shortest.
-    """
+
+def _from_one(graph: PathGraph, source: int) -> FloatArray:
+    lengths, _, final = spread(graph, np.array([source]))
+    if not final:
+        _search_by_heap(graph.offsets, graph.targets, graph.weights, source, lengths)
+    return lengths
+
+
+def spread(graph: PathGraph, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
+    """The length (n,) of each node's shortest path from the nearest start, and which that is, -1 where none leads to
+    it; and whether these are final: not, if so many scans did not suffice."""
     lengths, nearest = np.full(graph.n_nodes, np.inf), np.full(graph.n_nodes, -1, dtype=np.int32)
     lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
-    _spread(graph.offsets, graph.targets, graph.weights, starts, graph.bucket_width, lengths, nearest)
-    return lengths, nearest
-
-
-def _buckets(graph: PathGraph, center: int) -> tuple[AnyArray, int]:
-    """Every node's bucket by its distance from a center, and how many there are: at most one for a node."""
-    lengths, _ = spread(graph, np.array([center]))
-    reached = np.isfinite(lengths)
-    width = max(graph.bucket_width, float(lengths.max(where=reached, initial=0.0)) / graph.n_nodes)
-    lengths /= width
-    lengths[~reached] = 0.0
-    buckets = lengths.astype(np.int32)
-    return buckets, int(buckets.max()) + 1
+    csr = graph.offsets, graph.targets, graph.weights
+    return lengths, nearest, _spread(*csr, starts, graph.bucket_width, lengths, nearest)
 
 
 @compiled
@@ -143,46 +149,52 @@ def _spread(
     width: float,
     lengths: AnyArray,
     nearest: AnyArray,
-) -> None:
-    """Scan every node once, nearest bucket first; a node waits where its first length put it."""
+) -> bool:
+    """Fill in the length from the nearest start; False if that took too many scans and they are not final.
+
+    A node waits where the first length put it, though it may shorten; a few nodes are scanned twice for that.
+    """
     n_nodes = len(offsets) - 1
-    state = np.zeros(n_nodes, dtype=np.uint8)
+    waiting = np.zeros(n_nodes, dtype=np.uint8)
     first_of, next_of = np.full(RING, -1, dtype=np.int32), np.empty(n_nodes, dtype=np.int32)
     queue = np.empty(n_nodes + 1, dtype=np.int32)
-    n_left, bucket, per_length = _put_all(starts, state, first_of, next_of), 0, 1.0 / width
-    while n_left > 0:
+    n_waiting, bucket, per_length = _put_all(starts, waiting, first_of, next_of), 0, 1.0 / width
+    scans_left = MOST_SCANS_ALONE * n_nodes + RING
+    while n_waiting > 0 and scans_left > 0:
         begin, end = 0, _emptied(first_of, next_of, bucket % RING, offsets, queue)
-        while begin < end:
+        while begin != end and scans_left > 0:
             u = np.uint64(queue[begin])
-            begin += 1
+            begin = _following(begin, queue)
             if begin + AHEAD < end:
                 _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
+            waiting[u] = 0
+            n_waiting -= 1
+            scans_left -= 1
             for edge in range(np.uint64(offsets[u]), np.uint64(offsets[u + np.uint64(1)])):
                 v = np.uint64(targets[edge])
                 offered = lengths[u] + np.float64(weights[edge])
-                if offered < lengths[v] and state[v] != SCANNED:
+                if offered < lengths[v]:
                     lengths[v], nearest[v] = offered, nearest[u]
-                    if state[v] == UNSEEN:
-                        state[v] = WAITING
-                        n_left += 1
+                    if not waiting[v]:
+                        waiting[v] = 1
+                        n_waiting += 1
                         place = int(min(offered * per_length, bucket + RING - 1.0))
                         if place > bucket:
                             _put(first_of, next_of, place % RING, v)
                         else:
                             queue[end] = v
-                            end += 1
-            state[u] = SCANNED
-        n_left -= end
+                            end = _following(end, queue)
         bucket += 1
+    return n_waiting == 0
 
 
 @compiled
-def _put_all(nodes: AnyArray, state: AnyArray, first_of: AnyArray, next_of: AnyArray) -> int:
+def _put_all(nodes: AnyArray, waiting: AnyArray, first_of: AnyArray, next_of: AnyArray) -> int:
     """Have nodes wait in the first bucket; how many different ones there are."""
     n_different = 0
     for node in nodes:
-        if state[node] == UNSEEN:
-            state[node] = WAITING
+        if not waiting[node]:
+            waiting[node] = 1
             _put(first_of, next_of, 0, node)
             n_different += 1
     return n_different
@@ -233,7 +245,7 @@ def _fetch_edges(offsets: AnyArray, targets: AnyArray, weights: AnyArray, node: 
 
 
 @compiled
-def _search_alone(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
+def _search_by_heap(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
     """Lengths from one source by Dijkstra's algorithm, for any weights."""
     lengths[:] = np.inf
     lengths[source] = 0.0

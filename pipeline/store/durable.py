@@ -9,6 +9,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,6 +18,7 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 PARTIAL_SUFFIX = ".partial"
+SYNCED_AT_ONCE = 16
 
 
 class DurableLocalStore(LocalStore):
@@ -86,12 +88,12 @@ class DurableLocalStore(LocalStore):
                 raise
 
     def _sync_all(self, files: set[Path]) -> None:
-        for path in sorted(files):
-            _sync(path)
         folders = {folder for path in files for folder in self._folders_to_sync(path)}
-        for folder in sorted(folders):
-            _sync(folder)
-        # Not the folders of the files themselves: each chunk of a table has one of its own.
+        # Together: what several threads ask for at once a file system does at once, in a fraction of the time.
+        with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
+            for paths in (files, folders):
+                for _ in pool.map(_sync, sorted(paths)):
+                    pass
         self._named |= {folder.parent for folder in folders}
 
     def _folders_to_sync(self, path: Path) -> Iterator[Path]:

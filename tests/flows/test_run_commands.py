@@ -99,7 +99,7 @@ def test_verify_names_what_is_damaged(trigpoint, source, tmp_path):
     store = tmp_path / "run"
     trigpoint("fit", source, "--store", store, *SMALL)
     assert trigpoint("verify", store)[1] == "Nothing is damaged.\n"
-    chunk = next((store / "publish").glob("*/projection/c/0/0"))
+    chunk = next((store / "publish").glob("*/projection/c.0.0"))
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2] ^= 1
     chunk.write_bytes(bytes(data))
@@ -107,7 +107,7 @@ def test_verify_names_what_is_damaged(trigpoint, source, tmp_path):
     entry.write_text(entry.read_text().replace('"n_rows":3000', '"n_rows":3001'))
     code, out, _ = trigpoint("verify", store)
     assert code == 1
-    assert "projection/c/0/0" in out
+    assert "projection/c.0.0" in out
     assert "partition-00000000.json is damaged: it is not as it was written" in out
     assert out.splitlines()[-1] == "2 damaged."
     assert len(json.loads(trigpoint("verify", store, "--json")[1])["damaged"]) == 2
@@ -237,6 +237,6 @@ def test_killed_it_goes_on_where_it_stopped(source, store, tmp_path):
     assert computed["publish"] == 1
     fresh = tmp_path / "fresh"
     subprocess.run([*command[:3], "--store", fresh, *SMALL], capture_output=True, timeout=200, check=True)
-    some, others = (sorted(path.glob("publish/*/*/c/**/*")) for path in (run, fresh))
+    some, others = (sorted(path.glob("publish/*/*/c.*")) for path in (run, fresh))
     assert [path.read_bytes() for path in some if path.is_file()] == [p.read_bytes() for p in others if p.is_file()]
     assert not list(run.rglob("*.partial"))

@@ -13,7 +13,7 @@ from pipeline.numerics.geodesics import _in_good_order, _is_near, shortest_path_
 from pipeline.numerics.graph import graph_from_edges, neighbor_graph
 from pipeline.numerics.nearby import nearby_order
 from pipeline.numerics.neighbors import neighbors_within
-from pipeline.numerics.shortest_paths import PathGraph, _search_alone, path_lengths, spread
+from pipeline.numerics.shortest_paths import PathGraph, path_lengths, spread
 from pipeline.numerics.vectors import LANES
 
 KINDS = ["plain", "zeros", "all zero", "wild", "whole numbers", "tiny", "huge"]
@@ -63,29 +63,50 @@ def test_lengths_are_those_of_scipy_to_the_bit(kind, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_giving_up_changes_nothing(kind, monkeypatch):
-    """With hardly any scans allowed every source is searched alone."""
-    rng = np.random.default_rng(5)
-    csr, sources = random_graph(kind, rng), np.arange(LANES)
-    allowed = path_lengths(paths(csr), sources)
-    searched_alone = []
-    monkeypatch.setattr(shortest_paths, "_scan_by_buckets", lambda *given: given[-1].fill(-1.0) or False)
-    monkeypatch.setattr(
-        shortest_paths, "_search_alone", lambda *given: (searched_alone.append(given[3]), _search_alone(*given))
+@pytest.mark.parametrize("gives_up", [("_scan_by_buckets",), ("_scan_by_buckets", "_spread")])
+def test_giving_up_changes_nothing(kind, gives_up, monkeypatch):
+    """Where a search ends with wrong lengths and says so, the next one is asked: from each source alone, by a heap."""
+    csr, sources = random_graph(kind, np.random.default_rng(5)), np.arange(LANES)
+    expected = path_lengths(paths(csr), sources)
+    asked = []
+    for name in gives_up:
+        monkeypatch.setattr(shortest_paths, name, lambda *given: given[-1].fill(-1) or False)
+    for name in ("_spread", "_search_by_heap"):
+        function = getattr(shortest_paths, name)
+        monkeypatch.setattr(shortest_paths, name, counted(function, name, asked))
+    np.testing.assert_array_equal(path_lengths(paths(csr), sources), expected)
+    assert asked.count("_spread") == 1 + LANES
+    assert asked.count("_search_by_heap") == (LANES if "_spread" in gives_up else 0)
+
+
+def counted(function, name, calls):
+    def call(*given):
+        calls.append(name)
+        return function(*given)
+
+    return call
+
+
+@pytest.mark.parametrize(("allowed", "together"), [(0.0, False), (10.0, True)])
+def test_sources_far_apart_are_searched_alone(sheet, monkeypatch, allowed, together):
+    sources, calls = np.arange(0, 4000, 500), []
+    monkeypatch.setattr(shortest_paths, "FAR_APART", allowed)
+    function = shortest_paths._scan_by_buckets
+    monkeypatch.setattr(shortest_paths, "_scan_by_buckets", counted(function, "together", calls))
+    np.testing.assert_array_equal(path_lengths(paths(sheet), sources).T, dijkstra(sheet, indices=sources))
+    assert bool(calls) == together
+
+
+def test_searches_that_scan_too_often_give_up_by_themselves():
+    """Typical edges are long, and so are buckets; paths are made of tiny ones, for which their order is no help."""
+    rng, n = np.random.default_rng(0), 3000
+    starts, ends = rng.integers(0, n, size=(2, 12 * n))
+    csr = graph_from_edges(
+        n, starts, ends, np.where(np.arange(12 * n) < 3 * n, 10.0 ** rng.uniform(-12, -1, 12 * n), 1)
     )
-    np.testing.assert_array_equal(path_lengths(paths(csr), sources), allowed)
-    assert searched_alone == sources.tolist()
-
-
-def test_a_search_that_scans_too_often_gives_up_by_itself(monkeypatch):
-    """Sources at both ends of a long path, buckets by the distance from one of them."""
-    n = 20_000
-    chain = graph_from_edges(n, np.arange(n - 1), np.arange(1, n), np.ones(n - 1))
-    alone = []
-    monkeypatch.setattr(shortest_paths, "_search_alone", lambda *given: (alone.append(1), _search_alone(*given)))
-    ends = np.array([0, n - 1, n // 2, 3, n // 3, 17, n // 5, 5 * n // 7])
-    found = path_lengths(paths(chain), ends)
-    np.testing.assert_array_equal(found, np.abs(np.arange(n)[:, None] - ends))
+    assert not spread(paths(csr), np.array([0]))[2]
+    sources = rng.choice(n, LANES, replace=False)
+    np.testing.assert_array_equal(path_lengths(paths(csr), sources).T, dijkstra(csr, indices=sources))
 
 
 def test_lengths_do_not_depend_on_the_company(sheet):
@@ -125,18 +146,19 @@ def test_single_precision_weights(sheet):
     np.testing.assert_array_equal(path_lengths(paths(sheet, np.float32), np.array([1, 2]))[:, :2].T, expected)
 
 
-def test_spreading_reaches_every_node_by_a_path_hardly_longer_than_the_shortest(sheet):
+def test_spreading_finds_the_nearest_start_of_every_node(sheet):
     starts = np.array([5, 1000, 3999, 5])
-    lengths, nearest = spread(paths(sheet), starts)
+    lengths, nearest, final = spread(paths(sheet), starts)
     exact = dijkstra(sheet, indices=starts)
-    assert (lengths >= exact.min(axis=0)).all()
-    assert (lengths <= exact.min(axis=0) + 0.05 * exact.max()).all()
-    assert (lengths >= exact[nearest, np.arange(4000)]).all()
+    assert final
+    np.testing.assert_array_equal(lengths, exact.min(axis=0))
+    np.testing.assert_array_equal(lengths, exact[nearest, np.arange(4000)])
 
 
 def test_spreading_leaves_out_what_it_cannot_reach():
     csr = graph_from_edges(5, np.array([0, 3]), np.array([1, 4]), np.array([2.0, 0.0]))
-    lengths, nearest = spread(paths(csr), np.array([1]))
+    lengths, nearest, final = spread(paths(csr), np.array([1]))
+    assert final
     np.testing.assert_array_equal(lengths, [2, 0, np.inf, np.inf, np.inf])
     np.testing.assert_array_equal(nearest, [0, 0, -1, -1, -1])
 

@@ -1,0 +1,165 @@
+"""A whole fit on two workers beside its bare kernels: the same computations on arrays in memory, on two threads.
+
+`python -m benchmarks.whole_fit [rows landmarks]`. The kernels read and write nothing, and check nothing; what the fit
+takes beyond them is the price of bounded memory, of results that survive a crash, and of spreading the work.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from scipy.spatial import KDTree
+
+from benchmarks.measure import Measurement
+from benchmarks.orchestration import TWO_WORKERS, in_own_process
+from benchmarks.plan import Stopwatch
+from pipeline.config import fit_settings
+from pipeline.datasets import swiss_roll
+from pipeline.fanout import executor
+from pipeline.fitting import fit
+from pipeline.numerics.cells import cell_centers, cell_count, curve_places, sample_size
+from pipeline.numerics.extension.restricted import resolved_weight
+from pipeline.numerics.graph import symmetric_csr
+from pipeline.numerics.landmarks import maxmin_landmarks
+from pipeline.numerics.mds import classical_mds
+from pipeline.numerics.nearby import nearby_order
+from pipeline.numerics.quality import residual_variance
+from pipeline.numerics.shortest_paths import PathGraph, path_lengths
+from pipeline.numerics.trust import placed
+from pipeline.numerics.vectors import LANES
+from pipeline.runs import open_run
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+N_NEIGHBORS, N_THREADS = 10, 2
+# Points placed by one call, as in a fit.
+POINTS_PER_CALL = 1 << 15
+LIMITS = {1_000_000: 1.3, 10_000_000: 1.5}
+LARGEST_VARIANCE = 1e-4
+Timings = dict[str, float]
+
+
+def fit_against_bare_kernels(n_points: int = 1_000_000, n_landmarks: int = 300) -> list[Measurement]:
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "roll.npy", swiss_roll(n_points, seed=0).points)
+        bare: Timings = in_own_process(timed_kernels, folder, n_landmarks)
+        stages: Timings = in_own_process(timed_stages, folder, n_landmarks)
+        variance = variance_against_sheet(folder)
+    _tell(bare, stages, variance)
+    if variance > LARGEST_VARIANCE:
+        raise RuntimeError(f"the residual variance against the sheet is {variance:.2g}; the embedding is not right.")
+    name = f"whole fit of {n_points:,} points, m={n_landmarks}, on two workers, start-up excluded"
+    limit = LIMITS.get(n_points, 1.5)
+    total = sum(stages.values())
+    return [Measurement(f"fit-{n_points}", name, total, "its bare kernels in memory", sum(bare.values()), limit)]
+
+
+def _tell(bare: Timings, stages: Timings, variance: float) -> None:
+    print("bare kernels: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in bare.items()))
+    print("stages:       " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages.items()))
+    print(f"residual variance against the sheet {variance:.2g}")
+
+
+def variance_against_sheet(folder: str) -> float:
+    """1 - R^2 between distances in the embedding and on the sheet, over pairs of a sample."""
+    coordinates = open_run(f"{folder}/run.zarr").embedding("projection")
+    rows = np.random.default_rng(0).choice(len(coordinates), 3000, replace=False)
+    sheet = swiss_roll(len(coordinates), seed=0).sheet[rows]
+    apart = np.linalg.norm(sheet[:, None] - sheet[None, :300], axis=2)
+    return float(residual_variance(apart, coordinates[rows], coordinates[rows[:300]])[-1])
+
+
+def timed_stages(folder: str, n_landmarks: int) -> Timings:
+    """Seconds of each stage of a fit."""
+    given = {"source": f"{folder}/roll.npy", "store": f"{folder}/run.zarr", "n_landmarks": n_landmarks}
+    watch = Stopwatch()
+    with executor(TWO_WORKERS) as execute:
+        start = time.perf_counter()
+        fit(fit_settings({**given, "n_neighbors": N_NEIGHBORS}), watch, execute=execute)
+        whole = time.perf_counter() - start
+    return {**watch.seconds, "between them": whole - sum(watch.seconds.values())}
+
+
+def timed_kernels(folder: str, n_landmarks: int) -> Timings:
+    """Seconds of each kernel. A first round on few points has everything compiled."""
+    points = np.load(f"{folder}/roll.npy")
+    bare_fit(points[:5000], 20)
+    return bare_fit(points, n_landmarks)
+
+
+def bare_fit(points: FloatArray, n_landmarks: int) -> Timings:
+    """Landmark Isomap on arrays in memory, by the functions that the stages call."""
+    times: Timings = {}
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        with _timed(times, "cells"):
+            points = in_order(points)
+        with _timed(times, "neighbors"):
+            apart, neighbors = KDTree(points, leafsize=16).query(points, N_NEIGHBORS + 1, workers=N_THREADS)
+        with _timed(times, "graph"):
+            graph = symmetric(apart[:, 1:], neighbors[:, 1:])
+        with _timed(times, "landmarks"):
+            landmarks = maxmin_landmarks(points, n_landmarks, 0)
+            landmarks = landmarks[nearby_order(graph, landmarks)]
+        with _timed(times, "rows"):
+            rows = shortest_rows(graph, landmarks, pool)
+        with _timed(times, "model"):
+            model = classical_mds(rows[landmarks].astype(np.float64) ** 2, 2)
+        with _timed(times, "embed"):
+            weight = resolved_weight(model, 1.0)
+            firsts = range(0, len(points), POINTS_PER_CALL)
+            list(pool.map(lambda first: placed(model, rows[first : first + POINTS_PER_CALL], weight), firsts))
+    return times
+
+
+@contextmanager
+def _timed(times: Timings, name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    times[name] = time.perf_counter() - start
+
+
+def in_order(points: FloatArray) -> FloatArray:
+    """The points cell by cell, and along a curve within each."""
+    rng, n_cells = np.random.default_rng(0), cell_count(len(points))
+    sample = points[rng.choice(len(points), sample_size(len(points), points.shape[1]), replace=False)]
+    centers = cell_centers(sample, n_cells, 0)
+    cells = np.asarray(KDTree(centers).query(points, 1, workers=N_THREADS)[1])
+    return points[np.lexsort((curve_places(points, cells, len(centers)), cells))]
+
+
+def symmetric(apart: FloatArray, neighbors: IntArray) -> PathGraph:
+    n_points, k = neighbors.shape
+    starts = np.repeat(np.arange(n_points, dtype=np.int32), k)
+    return PathGraph(*symmetric_csr(0, n_points, starts, neighbors.astype(np.int32).ravel(), _single(apart).ravel()))
+
+
+def shortest_rows(graph: PathGraph, landmarks: IntArray, pool: ThreadPoolExecutor) -> AnyArray:
+    """Distances (n, m) in single precision, as a fit keeps them."""
+    rows = np.empty((graph.n_nodes, len(landmarks)), dtype=np.float32)
+
+    def search(first: int) -> None:
+        batch = slice(first, min(first + LANES, len(landmarks)))
+        rows[:, batch] = path_lengths(graph, landmarks[batch])[:, : batch.stop - first]
+
+    list(pool.map(search, range(0, len(landmarks), LANES)))
+    return rows
+
+
+def _single(values: FloatArray) -> AnyArray:
+    return values.astype(np.float32)
+
+
+def main() -> int:
+    n_points, n_landmarks = (int(float(word)) for word in (sys.argv[1:3] or ("1000000", "300")))
+    measurements = fit_against_bare_kernels(n_points, n_landmarks)
+    for measurement in measurements:
+        print(measurement)
+    return 0 if all(map(Measurement.holds, measurements)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
