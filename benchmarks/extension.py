@@ -42,7 +42,10 @@ def _compared(weight: DiagonalWeight, dtype: type) -> Measurement:
             seconds[name] += time.perf_counter() - start
         done += len(rows)
     name = f"restricted reconstruction, {N_POINTS:,} points, m={N_LANDMARKS}, d={N_COMPONENTS}, weight {weight}, "
-    return Measurement(name + np.dtype(dtype).name, seconds["restricted"], "projection", seconds["projection"], 4.0)
+    key = f"restricted-{weight}-{np.dtype(dtype).name}"
+    return Measurement(
+        key, name + np.dtype(dtype).name, seconds["restricted"], "projection", seconds["projection"], 4.0
+    )
 
 
 def _problem(dtype: type) -> tuple[LandmarkModel, AnyArray]:

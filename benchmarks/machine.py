@@ -20,7 +20,7 @@ MATRIX_SIDE = 2048
 # Far more than any cache holds.
 COPIED_BYTES = FILE_BYTES = 1 << 28
 PIECE_BYTES = 1 << 24
-REPEATS = 5
+REPEATS = 4
 
 
 def machine_limits() -> dict[str, float]:
@@ -49,10 +49,11 @@ def _cpu_model() -> str:
 def product_rate(dtype: type, n_threads: int) -> float:
     """Billions of additions and multiplications a second in the product of two square matrices."""
     rng = np.random.default_rng(0)
-    a, b = (rng.normal(size=(MATRIX_SIDE, MATRIX_SIDE)).astype(dtype) for _ in range(2))
-    out = np.empty_like(a)
+    matrix: AnyArray = rng.normal(size=(MATRIX_SIDE, MATRIX_SIDE)).astype(dtype)
+    other, out = matrix[::-1].copy(), np.empty_like(matrix)
     with threadpool_limits(n_threads, user_api="blas"):
-        return 2e-9 * MATRIX_SIDE**3 / min(seconds(lambda: np.matmul(a, b, out=out)) for _ in range(REPEATS))
+        fastest = min(seconds(lambda: np.matmul(matrix, other, out=out)) for _ in range(REPEATS))
+    return 2e-9 * MATRIX_SIDE**3 / fastest
 
 
 def copy_rate(n_threads: int) -> float:
@@ -69,21 +70,22 @@ def copy_rate(n_threads: int) -> float:
 
 
 def disk_rates() -> tuple[float, float]:
-    """GB a second into a new file of the temporary folder until it is on the disk, and back from there."""
+    """GB a second into a new file of the temporary folder until it is on the disk, and back from there.
+
+    The bytes are random: a disk that packs what it is given shall not look faster than it is.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "bytes"
+        path, piece = Path(folder) / "bytes", np.random.default_rng(0).bytes(PIECE_BYTES)
         written, read = [], []
-        for _ in THREADS:
-            written.append(seconds(lambda: _write(path)))
+        for _ in range(REPEATS):
+            written.append(seconds(lambda: _write(path, piece)))
             _forget(path)
             read.append(seconds(lambda: _read(path)))
             path.unlink()
     return 1e-9 * FILE_BYTES / min(written), 1e-9 * FILE_BYTES / min(read)
 
 
-def _write(path: Path) -> None:
-    """Random bytes: a disk that packs what it is given shall not look faster than it is."""
-    piece = np.random.default_rng(0).bytes(PIECE_BYTES)
+def _write(path: Path, piece: bytes) -> None:
     with path.open("wb", buffering=0) as file:
         for _ in range(FILE_BYTES // PIECE_BYTES):
             file.write(piece)

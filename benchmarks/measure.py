@@ -3,7 +3,8 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,14 @@ class Measurement:
 
     def holds(self) -> bool:
         return self.ratio <= self.limit
+
+    def fastest_of(self, again: Self) -> Self:
+        """Two measurements of the same as one, of more turns."""
+        return replace(
+            self,
+            seconds=min(self.seconds, again.seconds),
+            baseline_seconds=min(self.baseline_seconds, again.baseline_seconds),
+        )
 
     def __str__(self) -> str:
         verdict = "ok" if self.holds() else "TOO SLOW"

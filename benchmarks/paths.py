@@ -20,7 +20,7 @@ from pipeline.types import AnyArray
 N_ROLL, N_IMAGES, N_NEIGHBORS = 200_000, 20_000, 10
 # scipy takes as long for every source, so that a few of them tell what all would take.
 N_SOURCES, N_TIMED = 100, 10
-REPEATS = 3
+REPEATS = 5
 
 
 def paths_against_scipy() -> list[Measurement]:

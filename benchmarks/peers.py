@@ -16,7 +16,8 @@ from pipeline.types import FloatArray
 N_NEIGHBORS, N_COMPONENTS, N_JOBS = 10, 2, 2
 SKLEARN_POINTS, SKLEARN_LANDMARKS = 8000, 400
 TAPKEE_POINTS, TAPKEE_LANDMARKS = 16_000, 800
-REPEATS = 3
+# tapkee's time varies most with what else the machine does.
+SKLEARN_REPEATS, TAPKEE_REPEATS = 3, 5
 LARGEST_DISTANCE = 0.01
 
 
@@ -42,7 +43,7 @@ def timed_with_sklearn() -> tuple[float, float, float]:
         embeddings["sklearn"] = isomap.fit_transform(points)
 
     _embedded(points[:1000], 20)  # compiled before the clock starts
-    fastest = fastest_in_turns(REPEATS, ours, theirs)
+    fastest = fastest_in_turns(SKLEARN_REPEATS, ours, theirs)
     return fastest[0], fastest[1], _distance(embeddings["sklearn"], embeddings["ours"])
 
 
@@ -57,7 +58,7 @@ def fit_against_tapkee() -> list[Measurement]:
 
 
 def timed_with_tapkee() -> tuple[float, float, float]:
-    """Theirs with the neighbor search that is its fastest here; what it takes by default is three times slower."""
+    """Theirs with the neighbor search that is its fastest here; its default takes a good deal longer."""
     tapkee = import_module("tapkee")
     points = swiss_roll(TAPKEE_POINTS, seed=0).points
     columns = np.asfortranarray(points.T)
@@ -72,7 +73,7 @@ def timed_with_tapkee() -> tuple[float, float, float]:
         embeddings["tapkee"] = np.asarray(tapkee.embed(columns, method="l-isomap", landmark_ratio=ratio, **settings))
 
     _embedded(points[:1000], 20)  # compiled before the clock starts
-    fastest = fastest_in_turns(REPEATS, ours, theirs)
+    fastest = fastest_in_turns(TAPKEE_REPEATS, ours, theirs)
     return fastest[0], fastest[1], _distance(embeddings["tapkee"], embeddings["ours"])
 
 

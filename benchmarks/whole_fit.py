@@ -16,9 +16,9 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from benchmarks.measure import Measurement
-from benchmarks.orchestration import TWO_WORKERS, in_own_process
+from benchmarks.orchestration import in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.config import fit_settings
+from pipeline.config import ClusterSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fanout import executor
 from pipeline.fitting import fit
@@ -73,11 +73,11 @@ def variance_against_sheet(folder: str) -> float:
     return float(residual_variance(apart, coordinates[rows], coordinates[rows[:300]])[-1])
 
 
-def timed_stages(folder: str, n_landmarks: int) -> Timings:
+def timed_stages(folder: str, n_landmarks: int, n_workers: int = 2) -> Timings:
     """Seconds of each stage of a fit."""
     given = {"source": f"{folder}/roll.npy", "store": f"{folder}/run.zarr", "n_landmarks": n_landmarks}
     watch = Stopwatch()
-    with executor(TWO_WORKERS) as execute:
+    with executor(ClusterSettings(n_workers=n_workers)) as execute:
         start = time.perf_counter()
         fit(fit_settings({**given, "n_neighbors": N_NEIGHBORS}), watch, execute=execute)
         whole = time.perf_counter() - start
@@ -98,7 +98,8 @@ def bare_fit(points: FloatArray, n_landmarks: int) -> Timings:
         with _timed(times, "cells"):
             points = in_order(points)
         with _timed(times, "neighbors"):
-            apart, neighbors = KDTree(points, leafsize=16).query(points, N_NEIGHBORS + 1, workers=N_THREADS)
+            answer = KDTree(points, leafsize=16).query(points, N_NEIGHBORS + 1, workers=N_THREADS)
+            apart, neighbors = map(np.asarray, answer)
         with _timed(times, "graph"):
             graph = symmetric(apart[:, 1:], neighbors[:, 1:])
         with _timed(times, "landmarks"):

@@ -40,7 +40,7 @@ def fit_summary(report: Json) -> list[str]:
         lines.append(_component_line(figures["components"]))
     variances = ", ".join(f"{value:.2g}" for value in quality["residual_variance"])
     lines += [
-        f"Neighbor recall {quality['recall']:.4f}, audited on {figures['n_audited']:,} points.",
+        _recall_line(quality["recall"], figures["n_audited"]),
         f"Residual variance with 1, 2, ... components: {variances}.",
         f"Negative mass of the spectrum {quality['negative_mass']:.2%}.",
     ]
@@ -48,6 +48,11 @@ def fit_summary(report: Json) -> list[str]:
     if trust:
         lines.append(f"Trustworthiness {trust['value']:.4f} (95%: {trust['low']:.4f} to {trust['high']:.4f}).")
     return lines
+
+
+def _recall_line(recall: float, n_audited: int) -> str:
+    """In few dimensions nothing has to be audited: the search is exact."""
+    return f"Neighbor recall {recall:.4f}, audited on {n_audited:,} points." if n_audited else "Neighbors are exact."
 
 
 def figures_table(report: Json) -> list[Json]:

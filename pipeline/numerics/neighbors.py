@@ -1,6 +1,6 @@
 """Exact nearest neighbors whose bytes do not depend on how the queries were batched.
 
-A fast search (k-d tree in low dimension, blocked matrix products otherwise) only proposes candidates, with a margin for
+A fast search (k-d tree in low dimension, float32 matrix products otherwise) only proposes candidates, with a margin for
 its rounding; the answer is ranked by distances summed in float64 in a fixed order, ties by row number.
 """
 
@@ -13,16 +13,20 @@ from scipy.spatial import KDTree
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.lists import clear, distance_between, insert
+from pipeline.numerics.products import Portion
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Above this dimension a k-d tree visits most of its leaves, and a matrix product is faster.
 KD_TREE_MAX_DIMENSION = 10
-# Entries of one block of approximate squared distances: 32 MB.
-BLOCK_ENTRIES = 4_000_000
-# The same where few points are looked at again and again: 4 MB, which stay in the cache.
-REFINED_ENTRIES = 1 << 19
+# Points that are compared with queries at once: few enough for products to stay in the cache.
+PORTION = 2048
+# Queries whose distances to all points are sorted at once, in numbers of distances: 8 MB.
+SORTED_ENTRIES = 1 << 20
 # Points whose squared distances are held at once in few columns: 2 KB.
 DIRECT_BLOCK = 256
+# Where a query asks for more than one in so many of the points, all distances are sorted.
+MANY_ASKED = 8
 # Relative rounding of the k-d tree's own distances, with room to spare.
 TREE_MARGIN = 1e-9
 
@@ -69,19 +73,21 @@ class NeighborSearch:
         self.points = points
         wants_tree = points.shape[1] <= KD_TREE_MAX_DIMENSION if use_tree is None else use_tree
         self._tree = KDTree(points) if wants_tree else None
-        if self._tree is None:
-            self._center = points.mean(axis=0, dtype=np.float64)
-            self._centered = points - self._center
-            self._squares = np.einsum("ij,ij->i", self._centered, self._centered)
+        rows, starts = np.arange(len(points)), range(0, 0 if wants_tree else len(points), PORTION)
+        self._portions = [Portion(points[i : i + PORTION], rows[i : i + PORTION]) for i in starts]
 
     def query(self, queries: AnyArray, k: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
         """Distances (p, k) and row numbers (p, k), nearest first, ties by row."""
-        distances = np.empty((len(queries), k))
-        indices = np.empty((len(queries), k), dtype=np.int64)
+        distances = np.full((len(queries), k), np.inf)
+        indices = np.full((len(queries), k), -1, dtype=np.int64)
         if self._tree is not None:
             self._by_tree(self._tree, queries, n_jobs, distances, indices)
+        elif MANY_ASKED * k > len(self.points):
+            self._by_sorting(queries, distances, indices)
         else:
-            self._by_products(queries, distances, indices)
+            nobody = np.full(len(queries), -1)
+            for portion in self._portions:
+                portion.refine(queries, nobody, distances, indices)
         return distances, indices
 
     def _by_tree(self, tree: KDTree, queries: AnyArray, n_jobs: int, distances: FloatArray, indices: IntArray) -> None:
@@ -100,23 +106,22 @@ class NeighborSearch:
             open_rows = open_rows[~complete]
         _rank_all(self.points, queries, open_rows, distances, indices)
 
-    def _by_products(self, queries: AnyArray, distances: FloatArray, indices: IntArray) -> None:
-        step = max(1, BLOCK_ENTRIES // len(self.points))
+    def _by_sorting(self, queries: AnyArray, distances: FloatArray, indices: IntArray) -> None:
+        """Many neighbors of each query: to insert each into a list takes longer than to sort all distances."""
+        k, step = distances.shape[1], max(1, SORTED_ENTRIES // len(self.points))
         for first in range(0, len(queries), step):
             block = slice(first, first + step)
-            targets = queries[block] - self._center
-            squares = np.einsum("ij,ij->i", targets, targets)
-            approximate = targets @ self._centered.T
-            approximate *= -2.0
-            approximate += self._squares
-            margins = _rounding_margin(queries.shape[1], squares, float(self._squares.max()))
-            _rank_block(self.points, queries[block], approximate, margins, distances[block], indices[block])
+            apart = np.empty((len(queries[block]), len(self.points)))
+            _all_distances(self.points, queries[block], apart)
+            indices[block] = np.argsort(apart, axis=1, kind="stable")[:, :k]
+            distances[block] = np.take_along_axis(apart, indices[block], axis=1)
 
 
-def _rounding_margin(n_features: int, squares: FloatArray, longest: float) -> FloatArray:
-    """Bound on |computed - true| of r'r - 2 q'r twice over, by the standard bound on inner products."""
-    unit = np.finfo(np.float64).eps
-    return np.asarray(4.0 * unit * (n_features + 8) * (np.sqrt(squares) + math.sqrt(longest)) ** 2)
+@compiled
+def _all_distances(points: AnyArray, queries: AnyArray, apart: AnyArray) -> None:
+    for i in range(len(queries)):
+        for row in range(len(points)):
+            apart[i, row] = distance_between(points[row], queries[i])
 
 
 @compiled
@@ -125,39 +130,17 @@ def _rank_candidates(
 ) -> None:
     for j in range(len(rows)):
         i = rows[j]
-        _clear(distances[i], indices[i])
+        clear(distances[i], indices[i])
         for row in candidates[j]:
-            _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
+            insert(distances[i], indices[i], distance_between(points[row], queries[i]), row)
 
 
 @compiled
 def _rank_all(points: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray, indices: AnyArray) -> None:
     for i in rows:
-        _clear(distances[i], indices[i])
+        clear(distances[i], indices[i])
         for row in range(len(points)):
-            _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
-
-
-@compiled
-def _rank_block(
-    points: AnyArray,
-    queries: AnyArray,
-    approximate: AnyArray,
-    margins: AnyArray,
-    distances: AnyArray,
-    indices: AnyArray,
-) -> None:
-    """The k nearest of every query, exactly, from (b, n) squared distances known up to a margin and a constant."""
-    for i in range(len(queries)):
-        _clear(distances[i], indices[i])
-        for row in range(len(points)):
-            if approximate[i, row] < distances[i, -1]:
-                _insert(distances[i], indices[i], approximate[i, row], row)
-        limit = distances[i, -1] + margins[i]
-        _clear(distances[i], indices[i])
-        for row in range(len(points)):
-            if approximate[i, row] <= limit:
-                _insert(distances[i], indices[i], _distance(points[row], queries[i]), row)
+            insert(distances[i], indices[i], distance_between(points[row], queries[i]), row)
 
 
 def refine_neighbors(
@@ -172,24 +155,7 @@ def refine_neighbors(
         columns = np.ascontiguousarray(points.T, dtype=np.float64)
         _refine_few_columns(columns, rows, queries, own, distances, found)
     else:
-        _refine_by_products(points, rows, queries, own, distances, found)
-
-
-def _refine_by_products(
-    points: AnyArray, rows: IntArray, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray
-) -> None:
-    center = points.mean(axis=0, dtype=np.float64)
-    centered, targets = points - center, queries - center
-    squares, lengths = (np.einsum("ij,ij->i", part, part) for part in (centered, targets))
-    margins = _rounding_margin(points.shape[1], lengths, float(squares.max(initial=0.0)))
-    step = max(1, REFINED_ENTRIES // len(points))
-    for first in range(0, len(queries), step):
-        block = slice(first, first + step)
-        approximate = targets[block] @ centered.T
-        approximate *= -2.0
-        approximate += squares
-        slack = lengths[block] - margins[block]
-        _refine_block(points, rows, queries[block], own[block], approximate, slack, distances[block], found[block])
+        Portion(points, rows).refine(queries, own, distances, found)
 
 
 @compiled
@@ -208,7 +174,7 @@ def _refine_few_columns(
                 continue
             for j in range(len(squares)):
                 if squares[j] <= limit and rows[first + j] != own[i]:
-                    _insert(distances[i], found[i], math.sqrt(squares[j]), rows[first + j])
+                    insert(distances[i], found[i], math.sqrt(squares[j]), rows[first + j])
                     limit = _squared_limit(distances[i])
 
 
@@ -234,26 +200,6 @@ def _squared_limit(distances: AnyArray) -> float:
 
 
 @compiled
-def _refine_block(
-    points: AnyArray,
-    rows: AnyArray,
-    queries: AnyArray,
-    own: AnyArray,
-    approximate: AnyArray,
-    slack: AnyArray,
-    distances: AnyArray,
-    found: AnyArray,
-) -> None:
-    """Only points whose approximate distance comes within rounding of the k-th so far are looked at exactly."""
-    for i in range(len(queries)):
-        limit = distances[i, -1] ** 2 - slack[i]
-        for j in range(len(points)):
-            if approximate[i, j] <= limit and rows[j] != own[i]:
-                _insert(distances[i], found[i], _distance(points[j], queries[i]), rows[j])
-                limit = distances[i, -1] ** 2 - slack[i]
-
-
-@compiled
 def insert_labelled(
     points: AnyArray,
     labels: AnyArray,
@@ -269,34 +215,4 @@ def insert_labelled(
         i = rows[j]
         for place in candidates[j]:
             if labels[place] != own[i]:
-                _insert(distances[i], found[i], _distance(points[place], queries[i]), labels[place])
-
-
-@compiled
-def _clear(distances: AnyArray, indices: AnyArray) -> None:
-    distances[:] = np.inf
-    indices[:] = -1
-
-
-@compiled
-def _insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) -> None:
-    """Put (distance, row) into its place in a list sorted by distance, then row, if it belongs there."""
-    place = len(distances) - 1
-    if distance > distances[place] or (distance == distances[place] and row > indices[place] >= 0):
-        return
-    while place > 0 and (
-        distance < distances[place - 1] or (distance == distances[place - 1] and row < indices[place - 1])
-    ):
-        distances[place], indices[place] = distances[place - 1], indices[place - 1]
-        place -= 1
-    distances[place], indices[place] = distance, row
-
-
-@compiled
-def _distance(a: AnyArray, b: AnyArray) -> float:
-    """Rooted before it is ranked: squares that differ may have equal roots, and ties are those of what is returned."""
-    total = 0.0
-    for k in range(len(a)):
-        difference = np.float64(a[k]) - np.float64(b[k])
-        total += difference * difference
-    return math.sqrt(total)
+                insert(distances[i], found[i], distance_between(points[place], queries[i]), labels[place])

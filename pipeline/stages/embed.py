@@ -128,12 +128,21 @@ class Embed(Stage):
         sampled = self._sampled[slice(*np.searchsorted(self._sampled, [first, last]))]
         parts, distances = [], [np.empty((0, self._model.n_landmarks), dtype=np.float32)]
         for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
-            lengths = np.concatenate([batch.read(start, stop) for batch in self._row_batches], axis=1)
+            lengths = self._lengths(start, stop)
             parts.append(self._placed(lengths, self._kept[start:stop]))
             distances.append(lengths[sampled[(sampled >= start) & (sampled < stop)] - start])
         whole = stacked(parts, self._model)
         answers = [whole.projection[sampled - first], whole.restricted[sampled - first]]
         return whole, [sampled, np.concatenate(distances), *answers]
+
+    def _lengths(self, start: int, stop: int) -> AnyArray:
+        """The distances (n, m) of a range of nodes to all landmarks."""
+        lengths = np.empty((stop - start, self._model.n_landmarks), dtype=np.float32)
+        first = 0
+        for batch in self._row_batches:
+            batch.read(start, stop, lengths[:, first : first + batch.shape[1]])
+            first += batch.shape[1]
+        return lengths
 
     def _placed(self, lengths: AnyArray, kept: BoolArray) -> Placed:
         """Both answers for nodes of which only the kept ones have finite distances."""

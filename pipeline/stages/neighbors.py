@@ -13,11 +13,13 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION, refine_neighbors
+from pipeline.numerics.products import Portion
+from pipeline.numerics.reach import within_reach
 from pipeline.stages.ordered import NODE_BITS, NODE_BITS_COUNT, OrderedNodes, empty_lists, node_keys
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.tree_search import neighbors_by_trees
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 # Numbers of probed cells held at once: 32 MB.
 PROBE_ENTRIES = 4_000_000
@@ -147,25 +149,45 @@ def search(
 ) -> None:
     """Fill the lists of points with the nearest among the `n_probes` cells nearest to each, by key.
 
-    Each probed cell is read once; those at home first, where most neighbors are, so that lists fill early.
+    Each point's own cell comes first, where most of its neighbors are; the distances found there tell which of the
+    others need not be looked at.
     """
+    centers = nodes.center_search.points
     step = max(1, PROBE_ENTRIES // n_probes)
     for first in range(0, len(points), step):
         block = slice(first, first + step)
-        _, probes = nodes.center_search.query(points[block], n_probes)
-        cells, members = _by_cell(probes)
-        for i, cell_points, cell_keys in nodes.near_first(cells, home):
-            probing = members[i] + first
-            kept = distances[probing], found[probing]
-            refine_neighbors(cell_points, cell_keys, points[probing], keys[probing], *kept)
-            distances[probing], found[probing] = kept
+        lists = points[block], keys[block], distances[block], found[block]
+        apart, probes = nodes.center_search.query(points[block], n_probes)
+        wanted = np.zeros(probes.shape, dtype=np.bool_)
+        wanted[:, 0] = True
+        _search_cells(nodes, home, probes, wanted, *lists)
+        wanted = within_reach(centers, probes, apart, distances[block, -1]) & ~wanted
+        _search_cells(nodes, home, probes, wanted, *lists)
 
 
-def _by_cell(probes: IntArray) -> tuple[IntArray, list[IntArray]]:
-    """The cells that are probed, and for each the points that probe it."""
-    order = np.argsort(probes.ravel(), kind="stable")
-    cells, begins = np.unique(probes.ravel()[order], return_index=True)
-    return cells, np.split(order // probes.shape[1], begins[1:])
+def _search_cells(
+    nodes: OrderedNodes,
+    home: int,
+    probes: IntArray,
+    wanted: BoolArray,
+    points: AnyArray,
+    keys: IntArray,
+    distances: FloatArray,
+    found: IntArray,
+) -> None:
+    """Look for each point into those of its probed cells that are wanted; each cell is read once, near ones first."""
+    cells, members = _by_cell(probes, wanted)
+    for i, cell_points, cell_keys in nodes.near_first(cells, home):
+        Portion(cell_points, cell_keys).refine(points, keys, distances, found, members[i])
+
+
+def _by_cell(probes: IntArray, wanted: BoolArray) -> tuple[IntArray, list[IntArray]]:
+    """The cells that are wanted, rising, and for each the points that want it."""
+    pairs = np.flatnonzero(wanted)
+    chosen = probes.ravel()[pairs]
+    order = np.argsort(chosen, kind="stable")
+    cells, begins = np.unique(chosen[order], return_index=True)
+    return cells, np.split(pairs[order] // probes.shape[1], begins[1:])
 
 
 def exact_neighbor_cells(nodes: OrderedNodes, points: AnyArray, keys: IntArray, k: int) -> IntArray:

@@ -203,9 +203,10 @@ def test_a_warning_is_said_when_the_search_finds_too_few(tmp_path):
 
 
 def test_interrupted_it_stops_in_words_and_gives_the_store_back(source, tmp_path):
-    command = [COMMAND, "fit", source, "--store", tmp_path / "run", *SMALL]
+    # So many landmarks that it has long to go.
+    command = [COMMAND, "fit", source, "--store", tmp_path / "run", *SMALL, "--n-landmarks", "2500"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_for(process, tmp_path / "run", "order/*/ledger/finished.json")
+    wait_for(process, tmp_path / "run", "rows/*/ledger/partition-00000000.json")
     process.send_signal(signal.SIGINT)
     stopped, _, again = process.communicate(timeout=60)[1].rpartition(" To go on: ")
     assert stopped == "trigpoint: stopped; what is complete is kept."

@@ -23,7 +23,7 @@ from pipeline.time_left import in_words
 
 BEFORE_ROWS = [stage for stage in STAGES[: STAGES.index("rows")] if stage != "axes"]
 AFTER_ROWS = list(STAGES[STAGES.index("rows") + 1 :])
-N_BATCHES = 15
+N_BATCHES = 8
 BEGIN = 1_700_000_000.0
 
 

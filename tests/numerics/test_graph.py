@@ -15,6 +15,7 @@ from pipeline.numerics.graph import (
     collapse_duplicates,
     graph_from_edges,
     neighbor_graph,
+    symmetric_csr,
     with_edges,
 )
 from pipeline.numerics.neighbors import neighbors_within
@@ -233,3 +234,20 @@ def test_what_is_no_table_of_points_is_refused(points, message):
 
 def test_no_points_make_no_nodes():
     assert [len(part) for part in collapse_duplicates(np.empty((0, 3)))] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("n_edges", "dtype"), [(40, np.int32), (3000, np.int64)])
+def test_a_range_of_nodes_has_the_rows_of_the_whole(rng, n_edges, dtype):
+    """With many edges a node has more than a few are sorted one by one."""
+    n = 20
+    starts, ends = rng.integers(0, n, size=(2, n_edges)).astype(dtype)
+    weights = rng.integers(0, 3, size=n_edges).astype(np.float32)
+    whole = graph_from_edges(n, starts, ends, weights)
+    for first, last in ((0, n), (0, 7), (7, 16), (16, 20), (4, 4)):
+        touching = ((starts >= first) & (starts < last)) | ((ends >= first) & (ends < last))
+        offsets, targets, lengths = symmetric_csr(first, last, starts[touching], ends[touching], weights[touching])
+        rows = slice(whole.indptr[first], whole.indptr[last])
+        np.testing.assert_array_equal(offsets, whole.indptr[first : last + 1] - whole.indptr[first])
+        np.testing.assert_array_equal(targets, whole.indices[rows])
+        np.testing.assert_array_equal(lengths, whole.data[rows])
+        assert (targets.dtype, lengths.dtype) == (dtype, np.float32)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import neighbors
+from pipeline.numerics import neighbors, products
 from pipeline.numerics.neighbors import NeighborSearch, nearest_neighbors, neighbors_within
 
 
@@ -105,7 +105,8 @@ def test_a_query_has_the_same_answer_in_any_company(kind, monkeypatch):
     for rows in (*np.split(order, [1, 2, 9, 60]), order):
         assert_same(nearest_neighbors(points, points[rows], 5), [part[rows] for part in together])
     assert_same(nearest_neighbors(points, points, 5, n_jobs=2), together)
-    monkeypatch.setattr(neighbors, "BLOCK_ENTRIES", 7 * len(points))
+    monkeypatch.setattr(neighbors, "PORTION", 37)
+    monkeypatch.setattr(products, "BLOCK_ENTRIES", 7 * 37)
     assert_same(nearest_neighbors(points, points, 5), together)
 
 

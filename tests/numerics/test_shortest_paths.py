@@ -101,9 +101,8 @@ def test_searches_that_scan_too_often_give_up_by_themselves():
     """Typical edges are long, and so are buckets; paths are made of tiny ones, for which their order is no help."""
     rng, n = np.random.default_rng(0), 3000
     starts, ends = rng.integers(0, n, size=(2, 12 * n))
-    csr = graph_from_edges(
-        n, starts, ends, np.where(np.arange(12 * n) < 3 * n, 10.0 ** rng.uniform(-12, -1, 12 * n), 1)
-    )
+    tiny = 10.0 ** rng.uniform(-12, -1, 12 * n)
+    csr = graph_from_edges(n, starts, ends, np.where(np.arange(12 * n) < 3 * n, tiny, 1.0))
     assert not spread(paths(csr), np.array([0]))[2]
     sources = rng.choice(n, LANES, replace=False)
     np.testing.assert_array_equal(path_lengths(paths(csr), sources).T, dijkstra(csr, indices=sources))

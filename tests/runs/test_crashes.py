@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from small import Counting, contents, fitted, roll_file
 
-from pipeline.stages import embed, rows
+from pipeline.stages import embed
 from pipeline.store import durable, run
 from pipeline.store.durable import DurableLocalStore
 
@@ -65,7 +65,6 @@ def _quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(durable, "_sync", lambda _: None)
         patch.setattr(embed, "MOST_SAMPLED", 150)
-        patch.setattr(rows, "SMALL_BATCH", 33)
         yield
 
 
@@ -77,7 +76,7 @@ def killed(tmp_path_factory):
     SnapshotStore.folder, SnapshotStore.taken = folder / "snapshots", []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "DurableLocalStore", SnapshotStore)
-        whole = fitted(source, folder / "whole", n_landmarks=66)
+        whole = fitted(source, folder / "whole", n_landmarks=16)
     return source, folder, whole, SnapshotStore.taken
 
 
@@ -96,7 +95,7 @@ def test_killed_at_any_operation_it_ends_the_same(killed, share):
         root = folder / "snapshots" / str(number)
         bury_the_holder(root)
         before = committed(root)
-        again = fitted(source, root, Counting(), n_landmarks=66)
+        again = fitted(source, root, Counting(), n_landmarks=16)
         where = f"killed at operation {number}, {operations[number]}"
         assert contents(root) == expected, where
         assert len(again.computed_partitions) == len(set(again.computed_partitions)), where
