@@ -20,7 +20,7 @@ MATRIX_SIDE = 2048
 # Far more than any cache holds.
 COPIED_BYTES = FILE_BYTES = 1 << 28
 PIECE_BYTES = 1 << 24
-REPEATS = 4
+REPEATS, DISK_REPEATS = 8, 3
 
 
 def machine_limits() -> dict[str, float]:
@@ -77,7 +77,7 @@ def disk_rates() -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         path, piece = Path(folder) / "bytes", np.random.default_rng(0).bytes(PIECE_BYTES)
         written, read = [], []
-        for _ in range(REPEATS):
+        for _ in range(DISK_REPEATS):
             written.append(seconds(lambda: _write(path, piece)))
             _forget(path)
             read.append(seconds(lambda: _read(path)))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -29,7 +30,7 @@ from pipeline.numerics.landmarks import maxmin_landmarks
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.nearby import nearby_order
 from pipeline.numerics.quality import residual_variance
-from pipeline.numerics.shortest_paths import PathGraph, path_lengths
+from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.trust import placed
 from pipeline.numerics.vectors import LANES
 from pipeline.runs import open_run
@@ -142,9 +143,14 @@ def shortest_rows(graph: PathGraph, landmarks: IntArray, pool: ThreadPoolExecuto
     """Distances (n, m) in single precision, as a fit keeps them."""
     rows = np.empty((graph.n_nodes, len(landmarks)), dtype=np.float32)
 
+    searches: SimpleQueue[PathSearch] = SimpleQueue()
+    for _ in range(N_THREADS):
+        searches.put(PathSearch(graph))
+
     def search(first: int) -> None:
-        batch = slice(first, min(first + LANES, len(landmarks)))
-        rows[:, batch] = path_lengths(graph, landmarks[batch])[:, : batch.stop - first]
+        batch, free = slice(first, min(first + LANES, len(landmarks))), searches.get()
+        rows[:, batch] = free.lengths(landmarks[batch])[:, : batch.stop - first]
+        searches.put(free)
 
     list(pool.map(search, range(0, len(landmarks), LANES)))
     return rows

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 GRAIN_ROWS = 4096
+# Grains of results stored together, if partitions have so many.
+GRAINS_PER_CHUNK = 16
 # Partitions are not larger than this many bytes, and there are at least so many, for workers to share evenly.
 LARGEST_BYTES = 32 << 20
 MANY_PARTITIONS = 16
@@ -31,11 +33,19 @@ class RowPartitions:
     @classmethod
     def of_bytes(cls, n_rows: int, bytes_per_row: int, partition_bytes: int) -> "RowPartitions":
         """Partitions of about `partition_bytes`, at least one grain each."""
-        return cls(n_rows, max(1, partition_bytes // (max(1, bytes_per_row) * GRAIN_ROWS)))
+        n_grains = max(1, partition_bytes // (max(1, bytes_per_row) * GRAIN_ROWS))
+        return cls(n_rows, n_grains if n_grains < GRAINS_PER_CHUNK else n_grains - n_grains % GRAINS_PER_CHUNK)
 
     @property
     def rows_each(self) -> int:
         return self.grains_each * GRAIN_ROWS
+
+    @property
+    def rows_per_chunk(self) -> int:
+        """How many rows of a result are stored together: a partition writes whole chunks."""
+        whole = self.grains_each % GRAINS_PER_CHUNK == 0
+        few = self.grains_each < GRAINS_PER_CHUNK
+        return GRAIN_ROWS * (GRAINS_PER_CHUNK if whole else self.grains_each if few else 1)
 
     @property
     def count(self) -> int:

@@ -22,8 +22,8 @@ from pipeline.stages.stage import Work
 
 BATCH_SECONDS = 0.5
 LARGEST_BATCH = 256
-# Batches under way for each thread of the workers: the one it computes and the one it takes next.
-BATCHES_PER_THREAD = 2
+# Batches under way for each thread of the workers: one on its way to the disk, one that it computes, the next.
+BATCHES_PER_THREAD = 3
 POLL_SECONDS = 0.2
 # How often a partition is computed before its fault counts as lasting.
 TRIES = 3

@@ -10,6 +10,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from distributed import secede
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import StageError, described
@@ -40,7 +41,8 @@ def run_batch(packed_work: bytes, partitions: list[int]) -> Report:
     start = time.perf_counter()
     try:
         work = _HELD.work(packed_work)
-        work.run(partitions)
+        # While this batch waits for the disk the next one computes: Dask gives its place to another.
+        work.run(partitions, secede)
     except Exception as error:
         return Report(0.0, _portable(error))
     return Report((time.perf_counter() - start) / len(partitions))

@@ -6,6 +6,7 @@ delta(new, l) = min over its k neighbors j of ||new - x_j|| + D(l, j).
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +18,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.graph import checked_graph
 from pipeline.numerics.nearby import nearby_order
-from pipeline.numerics.shortest_paths import PathGraph, path_lengths
+from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.vectors import LANES
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -54,10 +55,15 @@ def each_search(
     places = sources if place_of is None else place_of[sources]
     order = nearby_order(paths, places)
 
+    searches: SimpleQueue[PathSearch] = SimpleQueue()
+    for _ in range(n_jobs):
+        searches.put(PathSearch(paths))
+
     def search(first: int) -> None:
-        batch = order[first : first + LANES]
-        lengths = path_lengths(paths, places[batch])[:, : len(batch)]
+        batch, free = order[first : first + LANES], searches.get()
+        lengths = free.lengths(places[batch])[:, : len(batch)]
         take(batch, lengths if place_of is None else lengths[place_of])
+        searches.put(free)
 
     with ThreadPoolExecutor(n_jobs) as pool:
         for _ in pool.map(search, range(0, len(order), LANES)):

@@ -9,7 +9,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, floyd_warshall
 
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.shortest_paths import PathGraph, spread
+from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.vectors import LANES
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -20,7 +20,7 @@ def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
     Groups are taken from the far end of what is left, so that what is left stays in one piece.
     """
     links = np.full((len(sources), len(sources)), np.inf, dtype=np.float32)
-    _link_territories(graph.offsets, graph.targets, graph.weights, *spread(graph, sources)[:2], links)
+    _link_territories(graph.offsets, graph.targets, graph.weights, *PathSearch(graph).spread(sources)[:2], links)
     ends = np.nonzero(np.isfinite(links))
     between = coo_array((links[ends].astype(np.float64), ends), shape=(len(sources), len(sources))).tocsr()
     depth = dijkstra(between, indices=[0])[0]

@@ -14,13 +14,11 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.lists import clear, distance_between, insert
-from pipeline.numerics.products import Portion
+from pipeline.numerics.products import local_portions, portions
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Above this dimension a k-d tree visits most of its leaves, and a matrix product is faster.
 KD_TREE_MAX_DIMENSION = 10
-# Points that are compared with queries at once: few enough for products to stay in the cache.
-PORTION = 2048
 # Queries whose distances to all points are sorted at once, in numbers of distances: 8 MB.
 SORTED_ENTRIES = 1 << 20
 # Points whose squared distances are held at once in few columns: 2 KB.
@@ -73,8 +71,7 @@ class NeighborSearch:
         self.points = points
         wants_tree = points.shape[1] <= KD_TREE_MAX_DIMENSION if use_tree is None else use_tree
         self._tree = KDTree(points) if wants_tree else None
-        rows, starts = np.arange(len(points)), range(0, 0 if wants_tree else len(points), PORTION)
-        self._portions = [Portion(points[i : i + PORTION], rows[i : i + PORTION]) for i in starts]
+        self._portions = [] if wants_tree else list(local_portions(points))
 
     def query(self, queries: AnyArray, k: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
         """Distances (p, k) and row numbers (p, k), nearest first, ties by row."""
@@ -109,19 +106,21 @@ class NeighborSearch:
     def _by_sorting(self, queries: AnyArray, distances: FloatArray, indices: IntArray) -> None:
         """Many neighbors of each query: to insert each into a list takes longer than to sort all distances."""
         k, step = distances.shape[1], max(1, SORTED_ENTRIES // len(self.points))
+        columns = np.ascontiguousarray(self.points.T, dtype=np.float64)
         for first in range(0, len(queries), step):
             block = slice(first, first + step)
             apart = np.empty((len(queries[block]), len(self.points)))
-            _all_distances(self.points, queries[block], apart)
+            _all_distances(columns, queries[block], apart)
             indices[block] = np.argsort(apart, axis=1, kind="stable")[:, :k]
             distances[block] = np.take_along_axis(apart, indices[block], axis=1)
 
 
 @compiled
-def _all_distances(points: AnyArray, queries: AnyArray, apart: AnyArray) -> None:
+def _all_distances(columns: AnyArray, queries: AnyArray, apart: AnyArray) -> None:
     for i in range(len(queries)):
-        for row in range(len(points)):
-            apart[i, row] = distance_between(points[row], queries[i])
+        for first in range(0, columns.shape[1], DIRECT_BLOCK):
+            _squared_distances(columns, first, queries[i], apart[i, first : first + DIRECT_BLOCK])
+        apart[i] = np.sqrt(apart[i])
 
 
 @compiled
@@ -155,7 +154,8 @@ def refine_neighbors(
         columns = np.ascontiguousarray(points.T, dtype=np.float64)
         _refine_few_columns(columns, rows, queries, own, distances, found)
     else:
-        Portion(points, rows).refine(queries, own, distances, found)
+        for portion in portions(points, rows):
+            portion.refine(queries, own, distances, found)
 
 
 @compiled

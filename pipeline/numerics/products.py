@@ -6,6 +6,9 @@ point whose product says that it is farther than the k-th so far by more than th
 """
 
 import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,12 +16,14 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.lists import distance_between, insert
 from pipeline.types import AnyArray, FloatArray, IntArray
 
+# Points that are compared with queries at once, few enough for products of many queries to stay in the cache.
+PORTION = 2048
 # Entries of one block of products, 1 MB, which stay in the cache until they have been looked through.
 BLOCK_ENTRIES = 1 << 18
-# Entries whose hits are counted at once, in vector registers; most such runs have none.
+# Entries that are compared with the limit at once, in vector registers; most such runs have no hit.
 RUN = 64
-# Above this many hits for each neighbor that is wanted, the products themselves first say which are worth a look.
-MANY_HITS = 2
+# Points this much farther from the mean than most, squared, are looked at apart: the bound grows with the farthest.
+FAR = 64.0
 SINGLE, DOUBLE = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
 # What numbers too small for float32 may add up to, in up to a million columns; entries are at most of order 1.
 UNDERFLOW = 2.0**-100
@@ -26,36 +31,92 @@ UNDERFLOW = 2.0**-100
 LEAST_EXPONENT = -400
 
 
-class Portion:
-    """Points (n, D) that are looked at together, each known by a row (n,); ties are broken by it."""
+def portions(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
+    """Points (n, D) with their rows (n,), so many at a time as are looked at together, outliers apart."""
+    n_parts = -(-len(points) // PORTION)
+    bounds = [len(points) * part // n_parts for part in range(n_parts + 1)]
+    for first, last in pairwise(bounds):
+        yield from _alike(points[first:last], rows[first:last])
 
-    def __init__(self, points: AnyArray, rows: IntArray) -> None:
+
+def local_portions(points: AnyArray) -> Iterator["Portion"]:
+    """The same of points in any order, known by their places: cut in halves along the widest axis until few enough."""
+    pieces = [np.arange(len(points))]
+    while pieces:
+        piece = pieces.pop()
+        if len(piece) <= PORTION:
+            yield from _alike(points[piece], piece)
+        else:
+            here, middle = points[piece], len(piece) // 2
+            order = np.argpartition(here[:, np.argmax(np.ptp(here, axis=0))], middle)
+            pieces += [piece[order[middle:]], piece[order[:middle]]]
+
+
+def _alike(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
+    center = points.mean(axis=0, dtype=np.float64)
+    squares = np.empty(len(points))
+    _squared_lengths(points, center, squares)
+    longest, middle = squares.max(), np.partition(squares, len(squares) // 2)[len(squares) // 2]
+    if longest > FAR * middle:
+        far = squares > FAR * middle
+        for part in (~far, far):
+            yield from _alike(points[part], rows[part])
+    else:
+        yield Portion(points, rows, center, math.sqrt(longest))
+
+
+class Portion:
+    """Points (n, D) that are looked at together, each known by a row (n,); ties are broken by it.
+
+    center: any place among them. longest: the distance of the farthest from there.
+    """
+
+    def __init__(self, points: AnyArray, rows: IntArray, center: FloatArray, longest: float) -> None:
         self._points, self._rows = points, rows
-        self._center = points.mean(axis=0, dtype=np.float64)
-        squares = np.empty(len(points))
-        _squared_lengths(points, self._center, squares)
-        self._longest = math.sqrt(squares.max(initial=0.0))
-        self._exponent = max(LEAST_EXPONENT, math.frexp(self._longest)[1])
+        self._center, self._longest = center, longest
+        self._exponent = max(LEAST_EXPONENT, math.frexp(longest)[1])
         self._factors = np.empty((len(points), points.shape[1] + 1), dtype=np.float32)
-        _convert_points(points, self._center, math.ldexp(1.0, -self._exponent), self._factors)
+        _convert_points(points, center, math.ldexp(1.0, -self._exponent), self._factors)
 
     def refine(
         self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, among: IntArray | None = None
     ) -> None:
         """Bring these points into the lists of the k nearest of some queries, or of some of them, in place."""
         chosen = np.arange(len(queries)) if among is None else among
-        step = max(1, BLOCK_ENTRIES // max(1, len(self._points)))
+        step = max(1, min(len(chosen), BLOCK_ENTRIES // len(self._points)))
+        room = self.room(step)
         for first in range(0, len(chosen), step):
-            block = chosen[first : first + step]
-            products, bounds = self.products(queries, block)
-            _refine_block(self._points, self._rows, queries, own, block, products, bounds, distances, found)
+            block = self.multiply(queries, chosen[first : first + step], distances[:, -1], room)
+            _refine_block(self._points, self._rows, queries, own, block, room.products, room.bounds, distances, found)
 
-    def products(self, queries: AnyArray, among: IntArray) -> tuple[AnyArray, FloatArray]:
-        """Squared distances (b, n) of some queries less a constant and times a factor of each, and `_bounds` (b, 3)."""
-        factors = np.empty((len(among), self._factors.shape[1]), dtype=np.float32)
-        bounds = np.empty((len(among), 3))
-        _convert_queries(queries, among, self._center, self._exponent, self._longest, factors, bounds)
-        return factors @ self._factors.T, bounds
+    def room(self, n_queries: int) -> "Room":
+        n_points, n_factors = self._factors.shape
+        return Room(
+            np.empty(n_queries, dtype=np.int64),
+            np.empty((n_queries, n_factors), dtype=np.float32),
+            np.empty((n_queries, n_points), dtype=np.float32),
+            np.empty((n_queries, 3)),
+        )
+
+    def multiply(self, queries: AnyArray, among: IntArray, limits: FloatArray, room: "Room") -> IntArray:
+        """Fill in products and bounds of those among some queries with points within their limits (p,); which are."""
+        sizes = self._exponent, self._longest
+        n_near = _convert_queries(queries, among, limits, self._center, *sizes, room.near, room.factors, room.bounds)
+        np.matmul(room.factors[:n_near], self._factors.T, out=room.products[:n_near])
+        return room.near[:n_near]
+
+
+class Room(NamedTuple):
+    """Where the products of some queries are computed.
+
+    bounds (b, 3): q'q, the margin for rounding, and what both and the square of a distance are to be multiplied by for
+    them to be compared with products.
+    """
+
+    near: IntArray
+    factors: AnyArray
+    products: AnyArray
+    bounds: FloatArray
 
 
 @compiled
@@ -77,38 +138,48 @@ def _squared_length(point: AnyArray, center: AnyArray) -> float:
 def _convert_points(points: AnyArray, center: AnyArray, scale: float, factors: AnyArray) -> None:
     n_columns = len(center)
     for i in range(len(points)):
-        square = 0.0
+        point, row, square = points[i], factors[i], 0.0
         for k in range(n_columns):
-            value = (np.float64(points[i, k]) - center[k]) * scale
-            factors[i, k] = -2.0 * value
+            value = (np.float64(point[k]) - center[k]) * scale
+            row[k] = -2.0 * value
             square += value * value
-        factors[i, n_columns] = square
+        row[n_columns] = square
 
 
 @compiled
 def _convert_queries(
     queries: AnyArray,
     among: AnyArray,
+    limits: AnyArray,
     center: AnyArray,
     exponent: int,
     longest: float,
+    near: AnyArray,
     factors: AnyArray,
     bounds: AnyArray,
-) -> None:
-    """A query longer than all points is scaled by its own length: however far it is, nothing overflows."""
-    n_columns = len(center)
-    for i in range(len(among)):
-        query = queries[among[i]]
+) -> int:
+    """Those queries that no ball around all points is too far from; how many there are.
+
+    One that is longer than all points is scaled by its own length: however far it is, nothing overflows.
+    """
+    n_columns, n_near = len(center), 0
+    for i in among:
+        query, row = queries[i], factors[n_near]
         square = _squared_length(query, center)
         length = math.sqrt(square)
-        own_exponent = max(exponent, math.frexp(length)[1])
+        if length - longest > limits[i] + 4.0 * DOUBLE * (n_columns + 8) * (length + longest):
+            continue
+        own_exponent = max(exponent, math.frexp(max(length, longest))[1])
         scale = math.ldexp(1.0, -own_exponent)
         for k in range(n_columns):
-            factors[i, k] = (np.float64(query[k]) - center[k]) * scale
-        factors[i, n_columns] = math.ldexp(1.0, exponent - own_exponent)
-        bounds[i, 0] = square
-        bounds[i, 1] = rounding_margin(n_columns, length, longest)
-        bounds[i, 2] = math.ldexp(1.0, -exponent - own_exponent)
+            row[k] = (np.float64(query[k]) - center[k]) * scale
+        row[n_columns] = math.ldexp(1.0, exponent - own_exponent)
+        near[n_near] = i
+        bounds[n_near, 0] = square
+        bounds[n_near, 1] = rounding_margin(n_columns, length, longest)
+        bounds[n_near, 2] = math.ldexp(1.0, -exponent - own_exponent)
+        n_near += 1
+    return n_near
 
 
 @compiled
@@ -141,9 +212,9 @@ def _refine_block(
     for b in range(len(among)):
         i = among[b]
         limit = _limit(distances[i, -1], bounds[b])
+        if limit == np.inf:
+            limit = _limit_within(products[b], rows, own[i], bounds[b], nearest)
         n_hits = _hits(products[b], limit, places)
-        if n_hits > MANY_HITS * len(nearest):
-            limit = min(limit, _limit_within(products[b], places[:n_hits], rows, own[i], bounds[b], nearest))
         for place in places[:n_hits]:
             if products[b, place] <= limit and rows[place] != own[i]:
                 insert(distances[i], found[i], distance_between(points[place], queries[i]), rows[place])
@@ -158,13 +229,11 @@ def _limit(distance: float, bound: AnyArray) -> np.float32:
 
 
 @compiled
-def _limit_within(
-    products: AnyArray, places: AnyArray, rows: AnyArray, own: int, bound: AnyArray, nearest: AnyArray
-) -> np.float32:
-    """No product above it is of one of the k nearest among some points; the k least products are left in `nearest`."""
+def _limit_within(products: AnyArray, rows: AnyArray, own: int, bound: AnyArray, nearest: AnyArray) -> np.float32:
+    """No product above it is of one of the k nearest of these points; the k least are left in `nearest`."""
     nearest[:] = np.inf
     last = len(nearest) - 1
-    for place in places:
+    for place in range(len(products)):
         product = products[place]
         if product < nearest[last] and rows[place] != own:
             j = last
@@ -183,10 +252,10 @@ def _hits(products: AnyArray, limit: np.float32, places: AnyArray) -> int:
     n_runs = len(products) // RUN
     for run in range(n_runs):
         first = run * RUN
-        count = np.int32(0)
+        any_hit = np.int32(0)
         for j in range(RUN):
-            count += np.int32(products[first + j] <= limit)
-        if count:
+            any_hit = np.int32(any_hit | np.int32(products[first + j] <= limit))
+        if any_hit:
             for j in range(first, first + RUN):
                 if products[j] <= limit:
                     places[n_hits] = j

@@ -17,7 +17,7 @@ ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 def within_reach(centers: FloatArray, probes: IntArray, apart: FloatArray, limits: FloatArray) -> BoolArray:
     """Whether each of some cells (p, c) may hold a point within the limit (p,) of each query.
 
-    probes: numbers of cells (p, c), that of the query itself first. apart: the query's distances to their centers.
+    probes: numbers of cells (p, c), the nearest first. apart: the query's distances (p, c) to their centers.
     """
     reached = np.ones(probes.shape, dtype=np.bool_)
     _mark_reached(centers, probes, apart, limits, reached)

@@ -56,46 +56,74 @@ class PathGraph:
         return max(float(typical) / 2, float(np.finfo(np.float64).tiny))
 
 
-def path_lengths(graph: PathGraph, sources: IntArray) -> FloatArray:
-    """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none.
+class PathSearch:
+    """Searches in one graph, again and again in the same memory, for one thread at a time.
 
-    Best with sources near each other, the middle one first. Columns past the sources are infinite.
+    Fresh memory of this size has to be cleared by the system, which may take as long as a search.
     """
-    lengths = np.full((graph.n_nodes, LANES), np.inf)
-    if len(sources) and not _searched_together(graph, sources, lengths):
-        for lane, source in enumerate(sources.tolist()):
-            lengths[:, lane] = _from_one(graph, source)
-    return lengths
 
+    def __init__(self, graph: PathGraph) -> None:
+        self._graph = graph
+        n_nodes = graph.n_nodes
+        self._lengths = np.empty((n_nodes, LANES))
+        self._from_start, self._nearest = np.empty(n_nodes), np.empty(n_nodes, dtype=np.int32)
+        self._bucket_of = np.empty(n_nodes, dtype=np.int32)
+        # Whether a node waits to be scanned, the next one in its bucket, and those of the current bucket.
+        self._waiting, self._next_of = np.zeros(n_nodes, dtype=np.uint8), np.empty(n_nodes, dtype=np.int32)
+        self._queue = np.empty(n_nodes + 1, dtype=np.int32)
 
-def _searched_together(graph: PathGraph, sources: IntArray, lengths: FloatArray) -> bool:
-    """Whether one search found the lengths from all sources; it is not tried where they are too far apart."""
-    from_center, _, _ = spread(graph, sources[:1])
-    reached = np.isfinite(from_center)
-    farthest = from_center.max(where=reached, initial=0.0)
-    if len(sources) > 1 and from_center[sources].max() > FAR_APART * farthest:
-        return False
-    width = max(graph.bucket_width, farthest / graph.n_nodes)
-    from_center[~reached] = 0.0
-    buckets = (from_center / width).astype(np.int32)
-    csr = graph.offsets, graph.targets, graph.weights
-    return _scan_by_buckets(*csr, sources, buckets, int(buckets.max()) + 1, lengths)
+    def lengths(self, sources: IntArray) -> FloatArray:
+        """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none.
 
+        Best with sources near each other, the middle one first. Columns past the sources are infinite. The array is
+        filled anew by the next search.
+        """
+        self._lengths.fill(np.inf)
+        if len(sources) and not self._search_together(sources):
+            self._lengths[:, len(sources) :] = np.inf
+            for lane, source in enumerate(sources.tolist()):
+                self._lengths[:, lane] = self._search_alone(source)
+        return self._lengths
 
-def _from_one(graph: PathGraph, source: int) -> FloatArray:
-    lengths, _, final = spread(graph, np.array([source]))
-    if not final:
-        _search_by_heap(graph.offsets, graph.targets, graph.weights, source, lengths)
-    return lengths
+    def spread(self, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
+        """The length (n,) of each node's shortest path from the nearest start, and which that is, -1 where none leads
+        to it; and whether these are final: not, if so many scans did not suffice. For now, as `lengths` are."""
+        graph, lengths, nearest = self._graph, self._from_start, self._nearest
+        lengths.fill(np.inf)
+        nearest.fill(-1)
+        lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
+        final = _spread(*self._csr, starts, graph.bucket_width, *self._waits, lengths, nearest)
+        self._waiting.fill(0)
+        return lengths, nearest, final
 
+    def _search_together(self, sources: IntArray) -> bool:
+        """Whether one search found the lengths from all sources; it is not tried where they are too far apart."""
+        from_center, _, _ = self.spread(sources[:1])
+        reached = np.isfinite(from_center)
+        farthest = from_center.max(where=reached, initial=0.0)
+        if len(sources) > 1 and from_center[sources].max() > FAR_APART * farthest:
+            return False
+        width = max(self._graph.bucket_width, farthest / self._graph.n_nodes)
+        from_center[~reached] = 0.0
+        np.divide(from_center, width, out=self._bucket_of, casting="unsafe")
+        n_buckets = int(self._bucket_of.max()) + 1
+        final = _scan_by_buckets(*self._csr, sources, self._bucket_of, n_buckets, *self._waits, self._lengths)
+        self._waiting.fill(0)
+        return final
 
-def spread(graph: PathGraph, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
-    """The length (n,) of each node's shortest path from the nearest start, and which that is, -1 where none leads to
-    it; and whether these are final: not, if so many scans did not suffice."""
-    lengths, nearest = np.full(graph.n_nodes, np.inf), np.full(graph.n_nodes, -1, dtype=np.int32)
-    lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
-    csr = graph.offsets, graph.targets, graph.weights
-    return lengths, nearest, _spread(*csr, starts, graph.bucket_width, lengths, nearest)
+    def _search_alone(self, source: int) -> FloatArray:
+        lengths, _, final = self.spread(np.array([source]))
+        if not final:
+            _search_by_heap(*self._csr, source, lengths)
+        return lengths
+
+    @property
+    def _csr(self) -> tuple[AnyArray, AnyArray, AnyArray]:
+        return self._graph.offsets, self._graph.targets, self._graph.weights
+
+    @property
+    def _waits(self) -> tuple[AnyArray, AnyArray, AnyArray]:
+        return self._waiting, self._next_of, self._queue
 
 
 @compiled
@@ -106,20 +134,20 @@ def _scan_by_buckets(
     sources: AnyArray,
     bucket_of: AnyArray,
     n_buckets: int,
+    waiting: AnyArray,
+    next_of: AnyArray,
+    queue: AnyArray,
     lengths: AnyArray,
 ) -> bool:
     """Fill in the lengths from all sources, one a lane; False if that took too many scans and they are not final."""
-    n_nodes = len(bucket_of)
-    waiting = np.zeros(n_nodes, dtype=np.uint8)
     # A node waits in one list: that of a bucket to come, or the queue of the current one, which is a ring.
-    first_of, next_of = np.full(n_buckets, -1, dtype=np.int32), np.empty(n_nodes, dtype=np.int32)
-    queue = np.empty(n_nodes + 1, dtype=np.int32)
+    first_of = np.full(n_buckets, -1, dtype=np.int32)
     for lane in range(len(sources)):
         lengths[sources[lane], lane] = 0.0
         if not waiting[sources[lane]]:
             waiting[sources[lane]] = 1
             _put(first_of, next_of, bucket_of[sources[lane]], sources[lane])
-    scans_left = MOST_SCANS * n_nodes + RING
+    scans_left = MOST_SCANS * len(bucket_of) + RING
     for bucket in range(n_buckets):
         begin, end = 0, _emptied(first_of, next_of, bucket, offsets, queue)
         while begin != end and scans_left > 0:
@@ -147,6 +175,9 @@ def _spread(
     weights: AnyArray,
     starts: AnyArray,
     width: float,
+    waiting: AnyArray,
+    next_of: AnyArray,
+    queue: AnyArray,
     lengths: AnyArray,
     nearest: AnyArray,
 ) -> bool:
@@ -154,12 +185,9 @@ def _spread(
 
     A node waits where the first length put it, though it may shorten; a few nodes are scanned twice for that.
     """
-    n_nodes = len(offsets) - 1
-    waiting = np.zeros(n_nodes, dtype=np.uint8)
-    first_of, next_of = np.full(RING, -1, dtype=np.int32), np.empty(n_nodes, dtype=np.int32)
-    queue = np.empty(n_nodes + 1, dtype=np.int32)
+    first_of = np.full(RING, -1, dtype=np.int32)
     n_waiting, bucket, per_length = _put_all(starts, waiting, first_of, next_of), 0, 1.0 / width
-    scans_left = MOST_SCANS_ALONE * n_nodes + RING
+    scans_left = MOST_SCANS_ALONE * len(nearest) + RING
     while n_waiting > 0 and scans_left > 0:
         begin, end = 0, _emptied(first_of, next_of, bucket % RING, offsets, queue)
         while begin != end and scans_left > 0:

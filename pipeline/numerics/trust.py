@@ -10,14 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.extension.moments import landmark_moments
+from pipeline.numerics.extension.moments import Moments, MomentSums
 from pipeline.numerics.extension.projection import project_moments
 from pipeline.numerics.extension.restricted import reconstruct_moments
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import AnyArray, BoolArray, FloatArray
-
-# Points whose dissimilarities are squared at once, in double precision.
-POINTS_PER_STEP = 2048
 
 
 class Placed(NamedTuple):
@@ -33,8 +30,9 @@ class Placed(NamedTuple):
 
 def placed(model: LandmarkModel, to_landmarks: AnyArray, weight: float) -> Placed:
     """Place points by their (p, m) dissimilarities to the landmarks; a row's bytes depend on that row alone."""
-    steps = range(0, len(to_landmarks), POINTS_PER_STEP)
-    return stacked([_placed(model, to_landmarks[first : first + POINTS_PER_STEP], weight) for first in steps], model)
+    sums = MomentSums(model, len(to_landmarks))
+    sums.add(to_landmarks)
+    return placed_by_moments(model, sums.moments(), weight)
 
 
 def stacked(parts: list[Placed], model: LandmarkModel) -> Placed:
@@ -48,8 +46,8 @@ def nowhere(n_points: int, model: LandmarkModel) -> Placed:
     return Placed(coordinates, coordinates, column, column, column, np.zeros(n_points, dtype=np.bool_))
 
 
-def _placed(model: LandmarkModel, to_landmarks: AnyArray, weight: float) -> Placed:
-    moments = landmark_moments(model, to_landmarks.astype(np.float64) ** 2)
+def placed_by_moments(model: LandmarkModel, moments: Moments, weight: float) -> Placed:
+    """The same, of moments that are known."""
     projection = project_moments(model, moments)
     answer = reconstruct_moments(model, moments, weight)
     return Placed(

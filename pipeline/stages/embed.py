@@ -11,10 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from pipeline.numerics.extension.moments import MomentSums
 from pipeline.numerics.extension.restricted import DiagonalWeight, resolved_weight
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.sketch import Sketch, merged, quantiles, sketch
-from pipeline.numerics.trust import Placed, nowhere, placed, stacked
+from pipeline.numerics.trust import Placed, nowhere, placed_by_moments, stacked
 from pipeline.partitions import RowPartitions
 from pipeline.stages.connected import kept_nodes
 from pipeline.stages.graph import group_bounds
@@ -128,30 +129,30 @@ class Embed(Stage):
         sampled = self._sampled[slice(*np.searchsorted(self._sampled, [first, last]))]
         parts, distances = [], [np.empty((0, self._model.n_landmarks), dtype=np.float32)]
         for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
-            lengths = self._lengths(start, stop)
-            parts.append(self._placed(lengths, self._kept[start:stop]))
-            distances.append(lengths[sampled[(sampled >= start) & (sampled < stop)] - start])
+            chosen = sampled[(sampled >= start) & (sampled < stop)] - start
+            part, lengths = self._placed(start, stop, chosen)
+            parts.append(part)
+            distances.append(lengths)
         whole = stacked(parts, self._model)
         answers = [whole.projection[sampled - first], whole.restricted[sampled - first]]
         return whole, [sampled, np.concatenate(distances), *answers]
 
-    def _lengths(self, start: int, stop: int) -> AnyArray:
-        """The distances (n, m) of a range of nodes to all landmarks."""
-        lengths = np.empty((stop - start, self._model.n_landmarks), dtype=np.float32)
-        first = 0
+    def _placed(self, start: int, stop: int, sampled: IntArray) -> tuple[Placed, AnyArray]:
+        """Both answers for a range of nodes, of which only the kept ones have finite distances; and the distances
+        (s, m) of some of them, given by their places in the range."""
+        kept = self._kept[start:stop]
+        sums, distances = MomentSums(self._model, int(kept.sum())), []
         for batch in self._row_batches:
-            batch.read(start, stop, lengths[:, first : first + batch.shape[1]])
-            first += batch.shape[1]
-        return lengths
-
-    def _placed(self, lengths: AnyArray, kept: BoolArray) -> Placed:
-        """Both answers for nodes of which only the kept ones have finite distances."""
-        if kept.all():
-            return placed(self._model, lengths, self._weight)
-        everything = nowhere(len(kept), self._model)
-        for whole, part in zip(everything, placed(self._model, lengths[kept], self._weight), strict=True):
-            whole[kept] = part
-        return everything
+            lengths = batch.read(start, stop)
+            distances.append(lengths[sampled])
+            sums.add(lengths if kept.all() else lengths[kept])
+        part = placed_by_moments(self._model, sums.moments(), self._weight)
+        if not kept.all():
+            everything = nowhere(len(kept), self._model)
+            for whole, known in zip(everything, part, strict=True):
+                whole[kept] = known
+            part = everything
+        return part, np.concatenate(distances, axis=1)
 
     def _trust(self, result: Placed, partition: int, counts: IntArray) -> FloatArray:
         """The trust columns (n, 4) of a group's nodes, in the user's units."""

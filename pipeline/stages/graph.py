@@ -89,9 +89,9 @@ class Graph(Stage):
         inside = (own[1] >= first) & (own[1] < last)
         sets = UnionFind(last - first)
         sets.join(own[0][inside] - first, own[1][inside] - first)
-        arrays = {"offsets": offsets, "targets": targets, "joined": sets.lowest() + first}
-        names = ledger.write_parts(partition, arrays)
-        return {"n_edges": len(targets)}, names + ledger.write_parts(partition, {"weights": weights}, compressed=False)
+        joined = sets.lowest() + first
+        arrays = {"offsets": offsets, "targets": targets, "weights": weights, "joined": joined}
+        return {"n_edges": len(targets)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The component of every node, 0 the largest: those of the groups, joined by the edges between them."""

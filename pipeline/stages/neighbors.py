@@ -12,21 +12,25 @@ from functools import partial
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION, refine_neighbors
-from pipeline.numerics.products import Portion
+from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION
+from pipeline.numerics.products import portions
 from pipeline.numerics.reach import within_reach
 from pipeline.stages.ordered import NODE_BITS, NODE_BITS_COUNT, OrderedNodes, empty_lists, node_keys
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.tree_search import neighbors_by_trees
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
-# Numbers of probed cells held at once: 32 MB.
-PROBE_ENTRIES = 4_000_000
+# Probed cells with their distances, looked through at once for those within reach: 16 MB.
+PROBE_ENTRIES = 1 << 20
+# Of those within reach, so many are gathered before cells are read for them: 32 MB.
+MOST_WAITING = 1 << 22
 CHOOSING_NODES = 500
 AUDITED_NODES = 1000
-# Nodes of a group compared with the sample at once, and points of it whose distances to all cells are held.
-NODES_COMPARED, RANKED_POINTS = 2048, 128
+# Of the sampled nodes, those whose distances to all cells are held at once.
+RANKED_POINTS = 128
+# A group of nodes that are in no group.
+NO_GROUP = -1
 # Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
 LEAST_PROBES = 4
 
@@ -58,33 +62,38 @@ class Probes(SingleStage):
             )
         if self.ordered.figures["n_columns"] <= KD_TREE_MAX_DIMENSION:
             return {"n_probes": 0, "recall": 1.0, "audited": 0}, []
-        size = min(nodes.n_nodes, CHOOSING_NODES + AUDITED_NODES)
-        drawn = np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False)
-        choosing, audited = drawn[:-AUDITED_NODES], drawn[-AUDITED_NODES:]
+        n_sampled = CHOOSING_NODES + AUDITED_NODES
         # With too few nodes for two samples, searching everywhere costs little.
-        exactly = self.recall == 1 or len(choosing) < CHOOSING_NODES
-        n_probes = nodes.n_cells if exactly else self._enough_probes(nodes, np.sort(choosing))
-        recall = float((self._cell_ranks(nodes, np.sort(audited)) < n_probes).mean())
-        return {"n_probes": n_probes, "recall": recall, "audited": len(audited)}, []
+        if self.recall == 1 or nodes.n_nodes < n_sampled:
+            return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": min(nodes.n_nodes, AUDITED_NODES)}, []
+        drawn = np.random.default_rng(self.seed).choice(nodes.n_nodes, n_sampled, replace=False)
+        order = np.argsort(drawn)
+        ranks = np.empty((n_sampled, self.n_neighbors), dtype=np.int64)
+        ranks[order] = self._cell_ranks(nodes, drawn[order])
+        n_probes = self._enough_probes(nodes.n_cells, ranks[:CHOOSING_NODES])
+        recall = float((ranks[CHOOSING_NODES:] < n_probes).mean())
+        return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, []
 
-    def _enough_probes(self, nodes: OrderedNodes, sample: IntArray) -> int:
+    def _enough_probes(self, n_cells: int, ranks: IntArray) -> int:
         """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""
-        ranks = self._cell_ranks(nodes, sample)
-        shares = np.cumsum(np.bincount(ranks, minlength=nodes.n_cells)) / len(ranks)
-        return min(nodes.n_cells, max(LEAST_PROBES, int(np.argmax(shares >= self.recall)) + 1))
+        shares = np.cumsum(np.bincount(ranks.ravel(), minlength=n_cells)) / ranks.size
+        return min(n_cells, max(LEAST_PROBES, int(np.argmax(shares >= self.recall)) + 1))
 
     def _cell_ranks(self, nodes: OrderedNodes, sample: IntArray) -> IntArray:
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
         points, rows = nodes.nodes(sample)
-        neighbor_cells = exact_neighbor_cells(nodes, points, (rows << NODE_BITS_COUNT) | sample, self.n_neighbors)
-        found = []
+        _, found = neighbors_among(
+            nodes, NO_GROUP, points, (rows << NODE_BITS_COUNT) | sample, nodes.n_cells, self.n_neighbors
+        )
+        neighbor_cells = nodes.cell_of(found & NODE_BITS)
+        ranks = np.empty_like(neighbor_cells)
         for first in range(0, len(points), RANKED_POINTS):
             block = slice(first, first + RANKED_POINTS)
             _, order = nodes.center_search.query(points[block], nodes.n_cells)
-            ranks = np.empty_like(order)
-            np.put_along_axis(ranks, order, np.arange(order.shape[1])[None], axis=1)
-            found.append(np.take_along_axis(ranks, neighbor_cells[block], axis=1).ravel())
-        return np.concatenate(found)
+            places = np.empty_like(order)
+            np.put_along_axis(places, order, np.arange(order.shape[1])[None], axis=1)
+            ranks[block] = np.take_along_axis(places, neighbor_cells[block], axis=1)
+        return ranks
 
 
 @dataclass(frozen=True)
@@ -112,9 +121,8 @@ class Neighbors(Stage):
         few = self.ordered.figures["n_columns"] <= KD_TREE_MAX_DIMENSION
         search = neighbors_by_trees if few else partial(neighbors_by_cells, self.probes.figures["n_probes"])
         distances, found = search(nodes, partition, self.n_neighbors)
-        names = ledger.write_parts(partition, {"distances": distances}, compressed=False)
-        numbers = (found & NODE_BITS).astype(np.int32)
-        return {"n_nodes": len(distances)}, names + ledger.write_parts(partition, {"neighbors": numbers})
+        arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": (found & NODE_BITS).astype(np.int32)}
+        return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
@@ -125,78 +133,58 @@ def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -
     """Distances (n, k) and keys (n, k) of the k nearest of a group's nodes among the cells nearest to each."""
     points, rows = nodes.group(group)
     keys = node_keys(rows, int(nodes.offsets[nodes.groups[group]]))
-    distances, found = empty_lists(len(points), k)
-    lacking = np.arange(len(points))
+    distances, found = neighbors_among(nodes, group, points, keys, n_probes, k)
+    lacking = np.flatnonzero(found[:, -1] < 0)
     # A node whose probed cells hold fewer than k others probes twice as many, until they do.
     while len(lacking):
-        n_probes = min(n_probes, nodes.n_cells)
-        lists = empty_lists(len(lacking), k)
-        search(nodes, group, points[lacking], keys[lacking], n_probes, *lists)
+        n_probes = min(2 * n_probes, nodes.n_cells)
+        lists = neighbors_among(nodes, group, points[lacking], keys[lacking], n_probes, k)
         distances[lacking], found[lacking] = lists
         lacking = lacking[lists[1][:, -1] < 0]
-        n_probes *= 2
     return distances, found
 
 
-def search(
-    nodes: OrderedNodes,
-    home: int,
-    points: AnyArray,
-    keys: IntArray,
-    n_probes: int,
-    distances: FloatArray,
-    found: IntArray,
-) -> None:
-    """Fill the lists of points with the nearest among the `n_probes` cells nearest to each, by key.
+def neighbors_among(
+    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, n_probes: int, k: int
+) -> tuple[FloatArray, IntArray]:
+    """Distances (p, k) and keys (p, k) of the k nearest of some nodes among the `n_probes` cells nearest to each.
 
-    Each point's own cell comes first, where most of its neighbors are; the distances found there tell which of the
-    others need not be looked at.
+    Each node's own cell comes first, where most of its neighbors are; how far they are tells which others need not be
+    looked into. Where a list stays short there is distance inf and key -1.
     """
-    centers = nodes.center_search.points
+    distances, found = empty_lists(len(points), k)
+    own_cells = nodes.cell_of(keys & NODE_BITS)
+    lists = points, keys, distances, found
+    _look_into(nodes, home, own_cells, np.arange(len(points)), *lists)
+    waiting: list[tuple[AnyArray, AnyArray]] = []
     step = max(1, PROBE_ENTRIES // n_probes)
     for first in range(0, len(points), step):
         block = slice(first, first + step)
-        lists = points[block], keys[block], distances[block], found[block]
         apart, probes = nodes.center_search.query(points[block], n_probes)
-        wanted = np.zeros(probes.shape, dtype=np.bool_)
-        wanted[:, 0] = True
-        _search_cells(nodes, home, probes, wanted, *lists)
-        wanted = within_reach(centers, probes, apart, distances[block, -1]) & ~wanted
-        _search_cells(nodes, home, probes, wanted, *lists)
+        wanted = within_reach(nodes.center_search.points, probes, apart, distances[block, -1])
+        places, columns = np.nonzero(wanted & (probes != own_cells[block, None]))
+        waiting.append((probes[places, columns].astype(np.int32), (places + first).astype(np.int32)))
+        if first + step >= len(points) or sum(len(cells) for cells, _ in waiting) > MOST_WAITING:
+            cells, members = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
+            _look_into(nodes, home, cells, members, *lists)
+            waiting = []
+    return distances, found
 
 
-def _search_cells(
+def _look_into(
     nodes: OrderedNodes,
     home: int,
-    probes: IntArray,
-    wanted: BoolArray,
+    cells: AnyArray,
+    members: AnyArray,
     points: AnyArray,
     keys: IntArray,
     distances: FloatArray,
     found: IntArray,
 ) -> None:
-    """Look for each point into those of its probed cells that are wanted; each cell is read once, near ones first."""
-    cells, members = _by_cell(probes, wanted)
-    for i, cell_points, cell_keys in nodes.near_first(cells, home):
-        Portion(cell_points, cell_keys).refine(points, keys, distances, found, members[i])
-
-
-def _by_cell(probes: IntArray, wanted: BoolArray) -> tuple[IntArray, list[IntArray]]:
-    """The cells that are wanted, rising, and for each the points that want it."""
-    pairs = np.flatnonzero(wanted)
-    chosen = probes.ravel()[pairs]
-    order = np.argsort(chosen, kind="stable")
-    cells, begins = np.unique(chosen[order], return_index=True)
-    return cells, np.split(pairs[order] // probes.shape[1], begins[1:])
-
-
-def exact_neighbor_cells(nodes: OrderedNodes, points: AnyArray, keys: IntArray, k: int) -> IntArray:
-    """The cells (p, k) of the true k nearest of some nodes, found by looking at all of them."""
-    distances, found = empty_lists(len(points), k)
-    for group in range(nodes.n_groups):
-        reference, rows = nodes.group(group)
-        reference_keys = node_keys(rows, int(nodes.offsets[nodes.groups[group]]))
-        for first in range(0, len(rows), NODES_COMPARED):
-            place = slice(first, first + NODES_COMPARED)
-            refine_neighbors(reference[place], reference_keys[place], points, keys, distances, found)
-    return np.asarray(np.searchsorted(nodes.offsets, found & NODE_BITS, side="right") - 1)
+    """Look for some of the points, each into a cell; a cell is read once for all that look into it, near ones first."""
+    order = np.argsort(cells, kind="stable")
+    distinct, begins = np.unique(cells[order], return_index=True)
+    looking = np.split(members[order], begins[1:])
+    for i, cell_points, cell_keys in nodes.near_first(distinct, home):
+        for portion in portions(cell_points, cell_keys):
+            portion.refine(points, keys, distances, found, looking[i].astype(np.int64))

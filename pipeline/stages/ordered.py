@@ -54,6 +54,10 @@ class OrderedNodes:
         """The group that each cell is in."""
         return np.asarray(np.searchsorted(self.groups, cells, side="right") - 1)
 
+    def cell_of(self, numbers: IntArray) -> IntArray:
+        """The cell that each of some nodes is in."""
+        return np.asarray(np.searchsorted(self.offsets, numbers, side="right") - 1)
+
     def cell(self, cell: int) -> tuple[AnyArray, IntArray]:
         """Points and source rows of one cell's nodes."""
         group = int(self.group_of(np.array([cell]))[0])
@@ -65,14 +69,14 @@ class OrderedNodes:
     def near_first(self, cells: IntArray, home: int) -> Iterator[tuple[int, AnyArray, IntArray]]:
         """Of cells (rising) that hold nodes: place in `cells`, points and keys; those of groups near `home` first.
 
-        Only those cells are read, neighboring ones together.
+        Only those cells are read, neighboring ones together. The group at home is in memory, if it is a group.
         """
         holding = np.flatnonzero(self.offsets[cells + 1] > self.offsets[cells])
         starts = np.flatnonzero((np.diff(cells[holding], prepend=-2) > 1) | self._opens_group(cells[holding]))
         runs = [run for run in np.split(holding, starts) if len(run)]
         for run in sorted(runs, key=lambda run: abs(self.group_of(cells[run[:1]])[0] - home)):
             begin, end = int(self.offsets[cells[run[0]]]), int(self.offsets[cells[run[-1]] + 1])
-            points, keys = self._read_nodes(int(self.group_of(cells[run[:1]])[0]), begin, end)
+            points, keys = self._read_nodes(int(self.group_of(cells[run[:1]])[0]), begin, end, home)
             for i in run.tolist():
                 place = slice(int(self.offsets[cells[i]]) - begin, int(self.offsets[cells[i] + 1]) - begin)
                 yield i, points[place], keys[place]
@@ -96,10 +100,15 @@ class OrderedNodes:
         """Whether each of some cells, rising, is in another group than the one before it."""
         return np.asarray(np.diff(self.group_of(cells), prepend=-1) > 0)
 
-    def _read_nodes(self, group: int, begin: int, end: int) -> tuple[AnyArray, IntArray]:
-        """Points and keys of the nodes from `begin` up to `end`, all of one group."""
-        base = int(self.offsets[self.groups[group]])
-        points, rows = (self._ledger.part(name, group).read(begin - base, end - base) for name in ("points", "first"))
+    def _read_nodes(self, group: int, begin: int, end: int, home: int) -> tuple[AnyArray, IntArray]:
+        """Points and keys of the nodes from `begin` up to `end`, all of one group; that at home is in memory."""
+        place = slice(begin - int(self.offsets[self.groups[group]]), end - int(self.offsets[self.groups[group]]))
+        if group == home:
+            points, rows = (part[place] for part in self.group(home))
+        else:
+            points, rows = (
+                self._ledger.part(name, group).read(place.start, place.stop) for name in ("points", "first")
+            )
         return points, node_keys(rows, begin)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.partitions import RowPartitions
 from pipeline.stages.embed import TRUST
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
@@ -28,6 +28,7 @@ class Publish(Stage):
     partitions: RowPartitions
     n_components: int
     name = "publish"
+    version = 2
 
     def settings(self) -> Json:
         return {"rows_each": self.partitions.rows_each}
@@ -60,7 +61,7 @@ class Publish(Stage):
 
     def _array(self, ledger: StageLedger, name: str) -> RowArray:
         shape = (self.partitions.n_rows, *((self.n_components,) if name in COORDINATES else ()))
-        return ledger.create(name, shape, DTYPES.get(name, np.float64), GRAIN_ROWS)
+        return ledger.create(name, shape, DTYPES.get(name, np.float64), self.partitions.rows_per_chunk)
 
     def _gather(self, partition: int, into: dict[str, AnyArray]) -> None:
         """Fill in the rows of one partition of the source, from each group that has some."""

@@ -4,20 +4,21 @@ A partition is a batch; it writes its share (n, batch) of the (n, m) table, chun
 nodes can be read alone. The graph is loaded once per process.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
 
 from pipeline.errors import StoreError
-from pipeline.numerics.shortest_paths import PathGraph, path_lengths
+from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.vectors import LANES
 from pipeline.stages.connected import connected_graph
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 # What a block of nodes with all their distances may take, which is how they are read again: 64 MB.
 BLOCK_BYTES = 1 << 26
@@ -57,13 +58,18 @@ class Rows(Stage):
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = self.landmarks.ledger.read("nodes").read()
         sources = nodes[partition * self._batch : (partition + 1) * self._batch]
-        graph = _LOADED.get(f"{self.graph.ledger.store}/{self.components.ledger.path}", self._connected_graph)
-        lengths = path_lengths(graph, sources)[:, : len(sources)]
+        with _LOADED.search(
+            f"{self.graph.ledger.store}/{self.components.ledger.path}", self._connected_graph
+        ) as search:
+            lengths = search.lengths(sources)[:, : len(sources)]
+            return {"n_landmarks": len(sources)}, self._written(ledger, partition, lengths, nodes)
+
+    def _written(self, ledger: StageLedger, partition: int, lengths: FloatArray, nodes: IntArray) -> list[str]:
         between = lengths[nodes].T.copy()
         if not np.isfinite(between).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
         names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
-        return {"n_landmarks": len(sources)}, names + ledger.write_parts(partition, {"between": between})
+        return names + ledger.write_parts(partition, {"between": between})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
@@ -95,23 +101,39 @@ def row_batches(rows: Outcome) -> list[RowArray]:
     return [rows.ledger.part("rows", batch) for batch in range(rows.figures["n_batches"])]
 
 
+NO_GRAPH = PathGraph(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+
 class _LoadedGraph:
-    """The one graph that this process holds, shared by its threads."""
+    """The one graph that this process holds, shared by its threads, and what they search it with."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._held: tuple[str, PathGraph] | None = None
+        self._key, self._graph = "", NO_GRAPH
+        self._free: list[PathSearch] = []
 
-    def get(self, key: str, load: Callable[[], PathGraph]) -> PathGraph:
+    @contextmanager
+    def search(self, key: str, load: Callable[[], PathGraph]) -> Iterator[PathSearch]:
+        """A search in the graph of that key, which no other thread has at the same time."""
         with self._lock:
-            if self._held is None or self._held[0] != key:
-                self._held = None
-                self._held = key, load()
-            return self._held[1]
+            if self._key != key:
+                self._forget()
+                self._key, self._graph = key, load()
+            search = self._free.pop() if self._free else PathSearch(self._graph)
+        try:
+            yield search
+        finally:
+            with self._lock:
+                if self._key == key:
+                    self._free.append(search)
 
     def drop(self) -> None:
         with self._lock:
-            self._held = None
+            self._forget()
+
+    def _forget(self) -> None:
+        self._key, self._graph = "", NO_GRAPH
+        self._free.clear()
 
 
 _LOADED = _LoadedGraph()

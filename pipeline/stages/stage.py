@@ -88,8 +88,11 @@ class Work:
     stage: Stage
     ledger: StageLedger
 
-    def run(self, partitions: Sequence[int]) -> None:
-        """Compute some partitions and commit them together; those before one that fails are committed still."""
+    def run(self, partitions: Sequence[int], computed: Callable[[], None] = lambda: None) -> None:
+        """Compute some partitions and commit them together; those before one that fails are committed still.
+
+        `computed` is called when only the commit is left, which waits for the disk and hardly computes.
+        """
         done: dict[int, tuple[Json, list[str]]] = {}
         try:
             for partition in partitions:
@@ -100,6 +103,7 @@ class Work:
             with suppress(Exception):  # the first fault is the one to tell of
                 self._commit(done)
             raise
+        computed()
         self._commit(done)
 
     def _computed(self, partition: int) -> tuple[Json, list[str]]:

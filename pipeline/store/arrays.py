@@ -53,15 +53,12 @@ class RowArray:
                 key, encoded(rows[start : start + self.chunk_rows], self.chunk_rows, self._compressed)
             )
 
-    def read(self, start: int = 0, stop: int | None = None, into: AnyArray | None = None) -> AnyArray:
-        """Rows from `start` up to `stop`; an error names the chunk that is missing or damaged.
-
-        `into` is where to put them, if not into an array of their own.
-        """
+    def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
+        """Rows from `start` up to `stop`; an error names the chunk that is missing or damaged."""
         end = self.shape[0] if stop is None else stop
         if not 0 <= start <= end <= self.shape[0]:
             raise StoreError(f"{self.path}: rows {start} to {end} are outside of its {self.shape[0]} rows.")
-        rows = np.empty((end - start, *self.shape[1:]), dtype=self.dtype) if into is None else into
+        rows = np.empty((end - start, *self.shape[1:]), dtype=self.dtype)
         for chunk in range(start // self.chunk_rows, -(-end // self.chunk_rows) if end > start else 0):
             base = chunk * self.chunk_rows
             first, last = max(start, base), min(end, base + self.chunk_rows)

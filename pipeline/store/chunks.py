@@ -20,6 +20,8 @@ LEVEL = 1
 CHECKED = (Crc32cCodec(),)
 COMPRESSED = (ZstdCodec(level=LEVEL), *CHECKED)
 CHECKSUM_BYTES = 4
+# What is left of the bytes for compression to pay: it costs time, to write and to read.
+WORTHWHILE = 0.8
 # The checksum of anything with its own checksum behind it, also of nothing.
 REMAINDER = google_crc32c.value(bytes(CHECKSUM_BYTES))
 
@@ -57,6 +59,11 @@ def decoded(data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], compresse
         return np.frombuffer(Zstd(LEVEL).decode(data[:size]), dtype=kind).reshape(shape)
     except RuntimeError as error:
         raise ValueError(f"it cannot be decompressed: {error}") from error
+
+
+def compression_pays(rows: AnyArray) -> bool:
+    """Whether some rows become much smaller; digits without a pattern, as of distances, do not."""
+    return rows.nbytes == 0 or len(Zstd(LEVEL).encode(np.ascontiguousarray(rows))) < WORTHWHILE * rows.nbytes
 
 
 def _checksum(data: bytes) -> bytes:

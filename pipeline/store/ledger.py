@@ -20,6 +20,7 @@ from zarr.abc.store import Store
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import RowArray, create_array, metadata_digest, open_array
+from pipeline.store.chunks import compression_pays
 from pipeline.store.objects import Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 
@@ -56,22 +57,21 @@ class StageLedger:
         """An array that several partitions write, each its own whole chunks."""
         return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows)
 
-    def write(self, name: str, rows: AnyArray, chunk_rows: int | None = None, compressed: bool = True) -> None:
-        """An array that one partition writes whole; its chunks are of CHUNK_BYTES unless said otherwise."""
+    def write(self, name: str, rows: AnyArray, chunk_rows: int | None = None) -> None:
+        """An array that one partition writes whole; its chunks are of CHUNK_BYTES unless said otherwise.
+
+        They are compressed if that pays for the first of them.
+        """
         path, chunk_rows = f"{self.path}/{name}", chunk_rows or _rows_in(CHUNK_BYTES, rows)
-        array = create_array(self.store, path, rows.shape, rows.dtype, chunk_rows, compressed)
+        pays = compression_pays(rows[:chunk_rows])
+        array = create_array(self.store, path, rows.shape, rows.dtype, chunk_rows, compressed=pays)
         if len(rows):
             array.write(0, rows)
 
-    def write_parts(
-        self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES, compressed: bool = True
-    ) -> list[str]:
-        """One partition's share of several arrays, to be read with `part`; the names for its commit.
-
-        Not to be compressed are numbers whose digits have no pattern, such as distances.
-        """
+    def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES) -> list[str]:
+        """One partition's share of several arrays, to be read with `part`; the names for its commit."""
         for name, rows in arrays.items():
-            self.write(_part_name(name, partition), rows, _rows_in(chunk_bytes, rows), compressed)
+            self.write(_part_name(name, partition), rows, _rows_in(chunk_bytes, rows))
         return [_part_name(name, partition) for name in arrays]
 
     def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:
@@ -87,7 +87,8 @@ class StageLedger:
         """Like `write_parts` of every array's rows at `index`, which are taken a few chunks at a time."""
         for name, rows in arrays.items():
             shape, chunk_rows = (len(index), *rows.shape[1:]), _rows_in(chunk_bytes, rows)
-            array = self.create(_part_name(name, partition), shape, rows.dtype, chunk_rows)
+            path, pays = f"{self.path}/{_part_name(name, partition)}", compression_pays(rows[index[:chunk_rows]])
+            array = create_array(self.store, path, shape, rows.dtype, chunk_rows, compressed=pays)
             step = CHUNKS_TAKEN * array.chunk_rows
             for first in range(0, len(index), step):
                 array.write(first, rows[index[first : first + step]])

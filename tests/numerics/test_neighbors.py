@@ -105,7 +105,7 @@ def test_a_query_has_the_same_answer_in_any_company(kind, monkeypatch):
     for rows in (*np.split(order, [1, 2, 9, 60]), order):
         assert_same(nearest_neighbors(points, points[rows], 5), [part[rows] for part in together])
     assert_same(nearest_neighbors(points, points, 5, n_jobs=2), together)
-    monkeypatch.setattr(neighbors, "PORTION", 37)
+    monkeypatch.setattr(products, "PORTION", 37)
     monkeypatch.setattr(products, "BLOCK_ENTRIES", 7 * 37)
     assert_same(nearest_neighbors(points, points, 5), together)
 
@@ -126,6 +126,18 @@ def test_values_whose_squares_just_fit_are_ranked_right(kind, scale):
     expected = brute_force(points, points, 4)
     np.testing.assert_array_equal(indices, expected[1])
     np.testing.assert_allclose(distances / scale, expected[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("reference_scale", [1e-140, 1.0, 1e140])
+@pytest.mark.parametrize("query_scale", [1e-140, 1e-6, 1.0, 1e4, 1e9, 1e140])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_queries_at_any_scale_beside_the_reference_equal_brute_force(reference_scale, query_scale, dtype):
+    reference, queries = dataset("wide")[:100], dataset("wide")[100:]
+    if dtype == np.float32:
+        reference_scale, query_scale = reference_scale ** (1 / 7), query_scale ** (1 / 7)
+    reference, queries = (reference_scale * reference).astype(dtype), (query_scale * queries).astype(dtype)
+    for k in (1, 6, 50):
+        assert_same(nearest_neighbors(reference, queries, k), brute_force(reference, queries, k))
 
 
 @pytest.mark.parametrize("kind", ["random", "wide"])

@@ -13,8 +13,17 @@ from pipeline.numerics.geodesics import _in_good_order, _is_near, shortest_path_
 from pipeline.numerics.graph import graph_from_edges, neighbor_graph
 from pipeline.numerics.nearby import nearby_order
 from pipeline.numerics.neighbors import neighbors_within
-from pipeline.numerics.shortest_paths import PathGraph, path_lengths, spread
+from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.vectors import LANES
+
+
+def path_lengths(graph, sources):
+    return PathSearch(graph).lengths(sources)
+
+
+def spread(graph, starts):
+    return PathSearch(graph).spread(starts)
+
 
 KINDS = ["plain", "zeros", "all zero", "wild", "whole numbers", "tiny", "huge"]
 
@@ -106,6 +115,18 @@ def test_searches_that_scan_too_often_give_up_by_themselves():
     assert not spread(paths(csr), np.array([0]))[2]
     sources = rng.choice(n, LANES, replace=False)
     np.testing.assert_array_equal(path_lengths(paths(csr), sources).T, dijkstra(csr, indices=sources))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_search_leaves_nothing_behind_for_the_next(kind):
+    """Also one that gave up, or whose sources reach only some nodes."""
+    rng = np.random.default_rng(7)
+    graph = paths(random_graph(kind, rng, n=400, n_edges=500))
+    search = PathSearch(graph)
+    for size in (8, 1, 3, 8, 5, 0, 8):
+        sources = rng.integers(0, 400, size=size)
+        np.testing.assert_array_equal(search.lengths(sources), path_lengths(graph, sources))
+        np.testing.assert_array_equal(search.spread(sources)[1], spread(graph, sources)[1])
 
 
 def test_lengths_do_not_depend_on_the_company(sheet):

@@ -1,5 +1,7 @@
 """Chunks are Zarr's own, byte for byte."""
 
+import json
+
 import numpy as np
 import pytest
 import zarr
@@ -8,8 +10,9 @@ from zarr.storage import LocalStore
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import create_array, open_array
-from pipeline.store.chunks import CHECKED, COMPRESSED, decoded, encoded, fill_value
+from pipeline.store.chunks import CHECKED, COMPRESSED, compression_pays, decoded, encoded, fill_value
 from pipeline.store.durable import DurableLocalStore
+from pipeline.store.ledger import StageLedger
 
 
 def values(dtype, n_rows=11):
@@ -81,3 +84,22 @@ def test_chunks_without_a_checksum_behind_them_are_refused(tmp_path, compressors
     zarr.create_array(LocalStore(tmp_path), name="x", shape=(4,), chunks=(4,), dtype="f8", compressors=compressors)
     with pytest.raises(StoreError, match=r"codecs .* are not those of a run"):
         open_array(DurableLocalStore(tmp_path), "x")
+
+
+@pytest.mark.parametrize(
+    ("array", "pays"),
+    [
+        (np.random.default_rng(0).random(4000), False),
+        (np.random.default_rng(0).random((500, 8)).astype(np.float32), False),
+        (np.random.default_rng(0).integers(0, 256, size=(500, 8)).astype(np.float64), True),
+        (np.arange(4000), True),
+        (np.empty((0, 3)), True),
+    ],
+)
+def test_compression_pays_where_bytes_have_a_pattern(tmp_path, array, pays):
+    assert compression_pays(array) == pays
+    ledger = StageLedger(DurableLocalStore(tmp_path), "s", "d")
+    ledger.write("x", array)
+    codecs = [codec["name"] for codec in json.loads((tmp_path / "s/d/x/zarr.json").read_text())["codecs"]]
+    assert codecs == ["bytes", *(["zstd"] * pays), "crc32c"]
+    np.testing.assert_array_equal(open_array(ledger.store, "s/d/x").read(), array)

@@ -347,7 +347,7 @@ class TestPowerCuts:
     @pytest.mark.parametrize("torn", [b"", b'{"zarr_fo'])
     def test_a_torn_description_is_written_anew_and_chunks_stay(self, store, torn):
         ledger = StageLedger(store, "s", "d")
-        ledger.write("x", np.arange(6.0))
+        ledger.create("x", (6,), np.float64, 6).write(0, np.arange(6.0))
         (store.root / "s/d/x/zarr.json").write_bytes(torn)
         np.testing.assert_array_equal(ledger.create("x", (6,), np.float64, 6).read(), np.arange(6.0))
 

@@ -52,6 +52,35 @@ def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> M
     return Moments(inner, beta)
 
 
+class MomentSums:
+    """The moments of p points whose dissimilarities to the landmarks come a few landmarks at a time, in their order.
+
+    To the bit those that `landmark_moments` has of their squares: every point's sum runs over the landmarks in order.
+    """
+
+    def __init__(self, model: LandmarkModel, n_points: int) -> None:
+        self._model, self._n_added = model, 0
+        self._sums = np.zeros((model.n_components + 1, n_points))
+
+    def add(self, to_landmarks: AnyArray) -> None:
+        """Bring in the dissimilarities (p, b), not squared, to the next b landmarks."""
+        landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
+        _add_squares(to_landmarks, self._model.coordinates[landmarks], self._model.row_means[landmarks], self._sums)
+        self._n_added = landmarks.stop
+
+    def moments(self) -> Moments:
+        """What the sums come to, once all landmarks are in; an error if they are not finite."""
+        if self._n_added != self._model.n_landmarks:
+            raise InvalidInputError(
+                f"dissimilarities to {self._n_added} landmarks were given, of {self._model.n_landmarks}; give all."
+            )
+        inner = np.ascontiguousarray(-0.5 * self._sums[:-1].T)
+        beta = self._sums[-1] / self._n_added + self._model.grand_mean / 2
+        if not (np.isfinite(inner).all() and (np.abs(beta) <= checks.LARGEST_SIZE).all()):
+            raise InvalidInputError("dissimilarities to landmarks are NaN, infinite or too large to be squared.")
+        return Moments(inner, beta)
+
+
 def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
     squared = checks.real_array("squared_to_landmarks", squared_to_landmarks, 2, allow_empty=True)
     if squared.shape[1] != model.n_landmarks:
@@ -113,3 +142,26 @@ def _add_terms(sums: AnyArray, terms: AnyArray, size: int, x0: float, x1: float,
         total = total + x1 * terms[1, j]
         total = total + x2 * terms[2, j]
         sums[j] = total + x3 * terms[3, j]
+
+
+@compiled
+def _add_squares(to_landmarks: AnyArray, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray) -> None:
+    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k], and the last of them with 1 for the coordinates."""
+    n_points, n_landmarks = to_landmarks.shape
+    d = coordinates.shape[1]
+    terms = np.empty(POINTS_PER_BLOCK)
+    for first in range(0, n_points, POINTS_PER_BLOCK):
+        size = min(POINTS_PER_BLOCK, n_points - first)
+        for i in range(n_landmarks):
+            for j in range(size):
+                length = np.float64(to_landmarks[first + j, i])
+                terms[j] = length * length - row_means[i]
+            for k in range(d):
+                _add_term(sums[k, first : first + size], terms, coordinates[i, k])
+            _add_term(sums[d, first : first + size], terms, 1.0)
+
+
+@compiled
+def _add_term(sums: AnyArray, terms: AnyArray, x: float) -> None:
+    for j in range(len(sums)):
+        sums[j] += x * terms[j]
