@@ -24,13 +24,15 @@ from pipeline.datasets import swiss_roll
 from pipeline.fanout import executor
 from pipeline.fitting import fit
 from pipeline.numerics.cells import cell_centers, cell_count, curve_places, sample_size
+from pipeline.numerics.components import UnionFind
 from pipeline.numerics.extension.restricted import resolved_weight
-from pipeline.numerics.graph import symmetric_csr
+from pipeline.numerics.graph import collapse_duplicates, symmetric_csr
 from pipeline.numerics.landmarks import maxmin_landmarks
-from pipeline.numerics.mds import classical_mds
+from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.numerics.nearby import nearby_order
-from pipeline.numerics.quality import residual_variance
+from pipeline.numerics.quality import continuity, normalized_stress, residual_variance, trustworthiness
 from pipeline.numerics.shortest_paths import PathGraph, PathSearch
+from pipeline.numerics.sketch import sketch
 from pipeline.numerics.trust import placed
 from pipeline.numerics.vectors import LANES
 from pipeline.runs import open_run
@@ -39,6 +41,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 N_NEIGHBORS, N_THREADS = 10, 2
 # Points placed by one call, as in a fit.
 POINTS_PER_CALL = 1 << 15
+N_SAMPLED = 4000
 LIMITS = {1_000_000: 1.3, 10_000_000: 1.5}
 LARGEST_VARIANCE = 1e-4
 Timings = dict[str, float]
@@ -97,7 +100,8 @@ def bare_fit(points: FloatArray, n_landmarks: int) -> Timings:
     times: Timings = {}
     with ThreadPoolExecutor(N_THREADS) as pool:
         with _timed(times, "cells"):
-            points = in_order(points)
+            collapse_duplicates(points)
+            points, order = in_order(points)
         with _timed(times, "neighbors"):
             answer = KDTree(points, leafsize=16).query(points, N_NEIGHBORS + 1, workers=N_THREADS)
             apart, neighbors = map(np.asarray, answer)
@@ -111,9 +115,9 @@ def bare_fit(points: FloatArray, n_landmarks: int) -> Timings:
         with _timed(times, "model"):
             model = classical_mds(rows[landmarks].astype(np.float64) ** 2, 2)
         with _timed(times, "embed"):
-            weight = resolved_weight(model, 1.0)
-            firsts = range(0, len(points), POINTS_PER_CALL)
-            list(pool.map(lambda first: placed(model, rows[first : first + POINTS_PER_CALL], weight), firsts))
+            results = embedded(model, rows, order, pool)
+        with _timed(times, "evaluate"):
+            evaluate(model, points, rows, results[order])
     return times
 
 
@@ -124,19 +128,24 @@ def _timed(times: Timings, name: str) -> Iterator[None]:
     times[name] = time.perf_counter() - start
 
 
-def in_order(points: FloatArray) -> FloatArray:
-    """The points cell by cell, and along a curve within each."""
+def in_order(points: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The points cell by cell, and along a curve within each; and the row of each."""
     rng, n_cells = np.random.default_rng(0), cell_count(len(points))
     sample = points[rng.choice(len(points), sample_size(len(points), points.shape[1]), replace=False)]
     centers = cell_centers(sample, n_cells, 0)
     cells = np.asarray(KDTree(centers).query(points, 1, workers=N_THREADS)[1])
-    return points[np.lexsort((curve_places(points, cells, len(centers)), cells))]
+    order = np.lexsort((curve_places(points, cells, len(centers)), cells))
+    return points[order], order
 
 
 def symmetric(apart: FloatArray, neighbors: IntArray) -> PathGraph:
     n_points, k = neighbors.shape
-    starts = np.repeat(np.arange(n_points, dtype=np.int32), k)
-    return PathGraph(*symmetric_csr(0, n_points, starts, neighbors.astype(np.int32).ravel(), _single(apart).ravel()))
+    starts, ends = np.repeat(np.arange(n_points, dtype=np.int32), k), neighbors.astype(np.int32).ravel()
+    sets = UnionFind(n_points)
+    sets.join(starts, ends)
+    if sets.labels().any():
+        raise RuntimeError("the graph is not connected.")
+    return PathGraph(*symmetric_csr(0, n_points, starts, ends, apart.astype(np.float32).ravel()))
 
 
 def shortest_rows(graph: PathGraph, landmarks: IntArray, pool: ThreadPoolExecutor) -> AnyArray:
@@ -156,8 +165,29 @@ def shortest_rows(graph: PathGraph, landmarks: IntArray, pool: ThreadPoolExecuto
     return rows
 
 
-def _single(values: FloatArray) -> AnyArray:
-    return values.astype(np.float32)
+def embedded(model: LandmarkModel, rows: AnyArray, order: IntArray, pool: ThreadPoolExecutor) -> FloatArray:
+    """Projection, restricted reconstruction and trust columns of every point, in the order of the source's rows."""
+    weight = resolved_weight(model, 1.0)
+    results = np.empty((len(rows), 2 * model.n_components + 3))
+
+    def place(first: int) -> None:
+        part = placed(model, rows[first : first + POINTS_PER_CALL], weight)
+        results[order[first : first + POINTS_PER_CALL]] = np.column_stack(part[:5])
+
+    list(pool.map(place, range(0, len(rows), POINTS_PER_CALL)))
+    for column in results[:, -3:].T:
+        sketch(column, np.ones(len(column), dtype=np.int64))
+    return results
+
+
+def evaluate(model: LandmarkModel, points: FloatArray, rows: AnyArray, results: FloatArray) -> None:
+    """The figures of quality, on a sample as large as that of a fit."""
+    sample = np.random.default_rng(0).choice(len(points), min(len(points), N_SAMPLED), replace=False)
+    coordinates = results[sample, : model.n_components]
+    residual_variance(rows[sample], coordinates, model.coordinates)
+    normalized_stress(rows[sample], coordinates, model.coordinates)
+    trustworthiness(points[sample], coordinates, N_NEIGHBORS, seed=0)
+    continuity(points[sample], coordinates, N_NEIGHBORS, seed=0)
 
 
 def main() -> int:

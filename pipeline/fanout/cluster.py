@@ -12,6 +12,7 @@ from distributed import Client, LocalCluster, Security
 from pipeline.config import TLS_FILES, ClusterSettings
 from pipeline.errors import ClusterError, InvalidInputError, described
 from pipeline.fanout.rounds import Fanout
+from pipeline.numerics.compiled import warm_up
 from pipeline.plan import memory_of_worker, workers_of
 from pipeline.stages.stage import Execute, serially
 from pipeline.store.ledger import RECORDED, made_with
@@ -61,6 +62,7 @@ def executor(
     else:
         connected = _local_client(settings, longest_task) if settings.kind == "local" else _remote_client(settings)
         with _quiet(), connected as client:
+            warm_up()
             yield Fanout(client, settings.wait_seconds, peaks or {}, notice)
 
 

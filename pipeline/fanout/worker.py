@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import StageError, described
 from pipeline.memory import release_free_memory
+from pipeline.numerics.compiled import warm_up
 from pipeline.stages.stage import Work
 
 
@@ -58,6 +59,8 @@ def dask_setup(_worker: object) -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     import pipeline.fitting  # noqa: F401  all stages
+
+    warm_up()
 
 
 def _portable(error: Exception) -> Exception:

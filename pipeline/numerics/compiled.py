@@ -22,9 +22,19 @@ def inlined(function: Function) -> Function:
     return _compiled(function, inline="always")
 
 
+def warm_up() -> None:
+    """Have numba load all that it loads at the first call of anything compiled: a third of a second."""
+    _nothing()
+
+
 def _compiled(function: Function, **options: Any) -> Function:
     try:
         return cast(Function, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:
         # numba finds no folder it may write: a read-only install without a home. Compiling anew each time still works.
         return cast(Function, numba.njit(nogil=True, **options)(function))
+
+
+@compiled
+def _nothing() -> None:
+    pass

@@ -91,7 +91,7 @@ class NeighborSearch:
         """Ask the tree for a few more than k; rows whose ties run beyond those are ranked against all points."""
         k = distances.shape[1]
         open_rows = np.arange(len(queries))
-        for n_candidates in (k + 4, 4 * k + 16):
+        for n_candidates in (k + 1, 4 * k + 16):
             if len(open_rows) == 0 or n_candidates >= len(self.points):
                 break
             answer = tree.query(queries[open_rows], k=n_candidates, workers=n_jobs)
