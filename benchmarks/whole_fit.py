@@ -4,6 +4,7 @@
 takes beyond them is the price of bounded memory, of results that survive a crash, and of spreading the work.
 """
 
+import shutil
 import sys
 import tempfile
 import time
@@ -44,14 +45,15 @@ POINTS_PER_CALL = 1 << 15
 N_SAMPLED = 4000
 LIMITS = {1_000_000: 1.3, 10_000_000: 1.5}
 LARGEST_VARIANCE = 1e-4
+# Above so many points one turn of each has to do.
+MANY_TURNS = 1_000_000
 Timings = dict[str, float]
 
 
 def fit_against_bare_kernels(n_points: int = 1_000_000, n_landmarks: int = 300) -> list[Measurement]:
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "roll.npy", swiss_roll(n_points, seed=0).points)
-        bare: Timings = in_own_process(timed_kernels, folder, n_landmarks)
-        stages: Timings = in_own_process(timed_stages, folder, n_landmarks)
+        bare, stages = _fastest_of_both(folder, n_landmarks, 3 if n_points <= MANY_TURNS else 1)
         variance = variance_against_sheet(folder)
     _tell(bare, stages, variance)
     if variance > LARGEST_VARIANCE:
@@ -60,6 +62,18 @@ def fit_against_bare_kernels(n_points: int = 1_000_000, n_landmarks: int = 300) 
     limit = LIMITS.get(n_points, 1.5)
     total = sum(stages.values())
     return [Measurement(f"fit-{n_points}", name, total, "its bare kernels in memory", sum(bare.values()), limit)]
+
+
+def _fastest_of_both(folder: str, n_landmarks: int, n_turns: int) -> tuple[Timings, Timings]:
+    """In turns, and the fastest of each counts: what else the machine does only ever makes things slower."""
+    turns = []
+    for _ in range(n_turns):
+        shutil.rmtree(f"{folder}/run.zarr", ignore_errors=True)
+        turns.append(
+            (in_own_process(timed_kernels, folder, n_landmarks), in_own_process(timed_stages, folder, n_landmarks))
+        )
+    bare, stages = (min(times, key=lambda each: sum(each.values())) for times in zip(*turns, strict=True))
+    return bare, stages
 
 
 def _tell(bare: Timings, stages: Timings, variance: float) -> None:
