@@ -12,15 +12,21 @@ from benchmarks import table
 from benchmarks.extension import restricted_against_projection
 from benchmarks.machine import machine_limits, machine_name
 from benchmarks.measure import Measurement
+from benchmarks.neighbors import neighbors_against_faiss
 from benchmarks.orchestration import spreading_the_work
 from benchmarks.paths import paths_against_scipy
 from benchmarks.peers import fit_against_sklearn, fit_against_tapkee
+from benchmarks.scaling import two_workers_against_one
+from benchmarks.whole_fit import fit_against_bare_kernels
 
 # Every benchmark, in the order in which they run. The one that binds this process to a core comes last.
 BENCHMARKS = (
     paths_against_scipy,
     fit_against_sklearn,
     fit_against_tapkee,
+    neighbors_against_faiss,
+    fit_against_bare_kernels,
+    two_workers_against_one,
     spreading_the_work,
     restricted_against_projection,
 )

@@ -17,7 +17,7 @@ from pipeline.numerics.graph import neighbor_graph
 from pipeline.numerics.neighbors import neighbors_within
 from pipeline.types import AnyArray
 
-N_ROLL, N_IMAGES, N_NEIGHBORS = 200_000, 20_000, 10
+N_ROLL, N_IMAGES, N_NEIGHBORS = 200_000, 70_000, 10
 # scipy takes as long for every source, so that a few of them tell what all would take.
 N_SOURCES, N_TIMED = 100, 10
 REPEATS = 5

@@ -8,10 +8,8 @@ from pipeline.memory import RunShape
 
 # Every node probes cells of about this many others.
 CELL_NODES = 1024
-# Nodes whose neighbors are found by looking at all: those that choose the number of probes, and those that audit it.
-SAMPLED_NODES = 1500
-# Probed cells, as long as nothing is known of the data.
-FEW_COLUMNS, FEW_PROBES, MANY_PROBES = 10, 4, 10
+# Up to so many columns neighbors are searched by trees; above, in this many cells, as long as nothing is known.
+FEW_COLUMNS, PROBES = 3, 12
 EVALUATED_NODES = 4000
 SECONDS_PER_TASK = 0.008
 
@@ -33,26 +31,27 @@ def stage_seconds(shape: RunShape) -> dict[str, float]:
     n, m, d, k, columns = shape.n_rows, shape.n_landmarks, shape.n_components, shape.n_neighbors, shape.n_axes
     source, points = n * shape.n_columns * shape.source_itemsize, n * columns * shape.point_itemsize
     few = columns <= FEW_COLUMNS
-    probed = n * min(FEW_PROBES if few else MANY_PROBES, shape.n_cells) * min(CELL_NODES, n)
-    pair = 3.5e-9 + 6.6e-11 * columns
-    assigning = 4e-6 * n if few else 2e-6 * n + 1e-10 * n * shape.n_cells * columns + 6e-9 * points
+    pairs = n * min(PROBES, shape.n_cells) * min(CELL_NODES, n)
+    comparing = 1e-9 + 2.8e-11 * columns
+    # With few landmarks those that are searched together are far apart; with many columns everything is near.
+    searching = (1 + 30 / m) * (1.0 if few else 4.0) * (n / 200_000) ** 0.2
     work = {
-        "validate": 0.1 + 4e-9 * source,
+        "validate": 0.1 + 6e-9 * source,
         "axes": 4e-9 * source + 1e-10 * n * shape.n_columns**2,
         "cells": 0.2 + 2e-9 * source + 5e-10 * shape.cell_sample * shape.n_cells * columns,
-        "assign": assigning,
-        "order": 1.5e-6 * n + 12e-9 * points,
-        "probes": SAMPLED_NODES * n * pair,
-        "neighbors": probed * pair,
-        "edges": 2.4e-7 * n * k,
-        "graph": 9.6e-7 * n * k,
-        "components": 0.05,
-        "landmarks": 0.1 + 4e-9 * points + 6e-10 * shape.landmark_candidates * m * columns,
-        "rows": 3.5e-8 * m * n * k * (n / 200_000) ** 0.15,
+        "assign": 1.5e-6 * n if few else 2e-6 * n + 3e-11 * n * shape.n_cells * columns + 6e-9 * points,
+        "order": 1.2e-6 * n + 8e-9 * points,
+        "probes": 0.02 if few else 0.2 + 6e-9 * points,
+        "neighbors": 4.5e-7 * n * (k + 1) if few else pairs * comparing,
+        "edges": 3e-8 * n * k,
+        "graph": 1.4e-7 * n * k,
+        "components": 0.02,
+        "landmarks": 0.1 + 3e-7 * n + 4e-8 * n * k + 4e-9 * points + 6e-10 * shape.landmark_candidates * m * columns,
+        "rows": 3e-9 * m * n * k * searching,
         "model": 0.05 + 1e-10 * m**3,
-        "embed": 2e-6 * n + (2e-8 + 6e-10 * d) * n * m,
+        "embed": (1.2e-6 + 2e-7 * d) * n + (5e-9 + 1e-9 * d) * n * m,
         "evaluate": 0.3 + 3.5e-10 * min(n, EVALUATED_NODES) ** 2 * columns,
-        "publish": 0.1 + (2e-6 + 2e-7 * d) * n,
+        "publish": 0.1 + (4e-7 + 1.5e-7 * d) * n,
     }
     return {stage: work[stage] + SECONDS_PER_TASK * tasks for stage, tasks in stage_tasks(shape).items()}
 
@@ -62,6 +61,9 @@ def stage_bytes(shape: RunShape) -> dict[str, int]:
     n, k, d = shape.n_rows, shape.n_neighbors, shape.n_components
     points = n * shape.n_axes * shape.point_itemsize
     values = 8 * (2 * d + 4) * n
+    # Distances kept for the figures of quality, by each group and together.
+    m = shape.n_landmarks
+    sampled = min(min(n, EVALUATED_NODES) * m, max(4_000_000, 100 * m))
     size = {
         "validate": 32 * shape.n_columns * (n // 4096 + 1),
         "axes": 8 * shape.n_columns**2 * (n // (64 * 4096) + 2),
@@ -72,9 +74,9 @@ def stage_bytes(shape: RunShape) -> dict[str, int]:
         # Between groups of near nodes there are few.
         "edges": n * k // 2,
         "graph": 9 * n * k,
-        "rows": 4 * n * shape.n_landmarks,
-        "model": 24 * shape.n_landmarks * d,
-        "embed": values + 45 * n,
+        "rows": 4 * n * m,
+        "model": 24 * m * d,
+        "embed": values + 25 * n + 8 * sampled,
         "publish": values,
     }
     return {stage: size.get(stage, 4096) for stage in stage_tasks(shape)}

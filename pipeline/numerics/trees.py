@@ -11,6 +11,8 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors import TREE_MARGIN, insert_labelled
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
+# Up to so many dimensions trees and boxes leave out nearly all points; above, a search through cells is faster.
+FEW_DIMENSIONS = 3
 # Queries answered at once: what a tree returns stays small beside the points.
 QUERIES_AT_ONCE = 1 << 14
 

@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION
 from pipeline.numerics.products import portions
 from pipeline.numerics.reach import within_reach
+from pipeline.numerics.trees import FEW_DIMENSIONS
 from pipeline.stages.ordered import NODE_BITS, NODE_BITS_COUNT, OrderedNodes, empty_lists, node_keys
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.tree_search import neighbors_by_trees
@@ -60,7 +60,7 @@ class Probes(SingleStage):
                 f"n_neighbors={self.n_neighbors} is out of range; use one from 1 to {nodes.n_nodes - 1} (the source "
                 f"has {nodes.n_nodes} distinct rows)."
             )
-        if self.ordered.figures["n_columns"] <= KD_TREE_MAX_DIMENSION:
+        if self.ordered.figures["n_columns"] <= FEW_DIMENSIONS:
             return {"n_probes": 0, "recall": 1.0, "audited": 0}, []
         n_sampled = CHOOSING_NODES + AUDITED_NODES
         # With too few nodes for two samples, searching everywhere costs little.
@@ -118,7 +118,7 @@ class Neighbors(Stage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = OrderedNodes(self.cells, self.ordered)
-        few = self.ordered.figures["n_columns"] <= KD_TREE_MAX_DIMENSION
+        few = self.ordered.figures["n_columns"] <= FEW_DIMENSIONS
         search = neighbors_by_trees if few else partial(neighbors_by_cells, self.probes.figures["n_probes"])
         distances, found = search(nodes, partition, self.n_neighbors)
         arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": (found & NODE_BITS).astype(np.int32)}

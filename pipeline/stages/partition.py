@@ -15,8 +15,8 @@ import numpy as np
 
 from pipeline.numerics.cells import cell_centers, cell_count, curve_places, sample_size
 from pipeline.numerics.graph import collapse_duplicates
-from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION, NeighborSearch
-from pipeline.numerics.trees import cell_boxes
+from pipeline.numerics.neighbors import NeighborSearch
+from pipeline.numerics.trees import FEW_DIMENSIONS, cell_boxes
 from pipeline.partitions import RowPartitions
 from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import Outcome, SingleStage, Stage
@@ -149,7 +149,7 @@ class Order(Stage):
             "first": rows[leading],
             "sizes": np.bincount(cells[leading] - first, minlength=last - first),
         }
-        if points.shape[1] <= KD_TREE_MAX_DIMENSION:
+        if points.shape[1] <= FEW_DIMENSIONS:
             arrays["boxes"] = cell_boxes(arrays["points"], arrays["sizes"])
         figures = {"n_rows": len(rows), "n_nodes": len(leading), "n_columns": points.shape[1]}
         return figures, ledger.write_parts(partition, arrays)
@@ -160,7 +160,7 @@ class Order(Stage):
         ledger.write("cell_sizes", sizes)
         ledger.write("groups", _groups(self._counts(), self.rows_each))
         named = ["cell_sizes", "groups"]
-        if figures[0]["n_columns"] <= KD_TREE_MAX_DIMENSION:
+        if figures[0]["n_columns"] <= FEW_DIMENSIONS:
             ledger.write("cell_boxes", np.concatenate([ledger.part("boxes", p).read() for p in sorted(figures)]))
             named.append("cell_boxes")
         totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
