@@ -40,10 +40,12 @@ def quantiles(of: Sketch, shares: FloatArray) -> FloatArray:
 
 
 def _added(bins: IntArray, counts: IntArray) -> Sketch:
-    distinct, place = np.unique(bins, return_inverse=True)
-    total = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(total, place, counts)
-    return Sketch(distinct, total)
+    # There are at most 2^19 bins, so that none needs to be looked for.
+    low = int(bins.min(initial=0))
+    total = np.zeros(int(bins.max(initial=0)) - low + 1, dtype=np.int64)
+    np.add.at(total, bins - low, counts)
+    hit = np.flatnonzero(total)
+    return Sketch(hit + low, total[hit])
 
 
 def _ordered_bits(values: FloatArray) -> IntArray:
