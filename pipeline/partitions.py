@@ -10,14 +10,15 @@ from dataclasses import dataclass
 GRAIN_ROWS = 4096
 # Grains of results stored together, if partitions have so many.
 GRAINS_PER_CHUNK = 16
-# Partitions are not larger than this many bytes, and there are at least so many, for workers to share evenly.
-LARGEST_BYTES = 32 << 20
+# Partitions are not larger than this many bytes, and there are at least so many, for workers to share evenly; unless
+# they would be so small that each costs more to keep track of than to compute.
+LARGEST_BYTES, SMALLEST_BYTES = 32 << 20, 1 << 19
 MANY_PARTITIONS = 16
 
 
 def automatic_bytes(source_bytes: int) -> int:
     """The size of partitions unless one is asked for. It does not depend on the workers: other workers, same work."""
-    return max(1, min(LARGEST_BYTES, source_bytes // MANY_PARTITIONS))
+    return max(SMALLEST_BYTES, min(LARGEST_BYTES, source_bytes // MANY_PARTITIONS))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -16,7 +17,6 @@ from distributed import Client, Future, KilledWorker
 
 from pipeline.errors import ClusterError, InvalidInputError, StageError, StoreError, described
 from pipeline.fanout import worker
-from pipeline.fanout.worker import Report
 from pipeline.memory import MIB
 from pipeline.stages.stage import Work
 
@@ -69,10 +69,11 @@ class Fanout:
         self._looked = self._seen = time.monotonic()
 
     def __call__(self, work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
+        packed = worker.packed(work)
         try:
-            Round(self, work, partitions, computed).run()
+            Round(self, work.stage.name, packed, partitions, computed).run()
         finally:
-            self._release()
+            self._release(packed)
 
     def n_threads(self) -> int:
         """Threads of all workers, asked for once a second; an error if there have been none for too long."""
@@ -125,27 +126,53 @@ class Fanout:
     def _address(self) -> str:
         return str(self.client.scheduler.address) if self.client.scheduler else "its address"
 
-    def _release(self) -> None:
+    def _release(self, packed: bytes) -> None:
         """Have the workers let go of the stage; not waiting, for one that hangs would hang this too."""
-        if self.client.status == "running":
-            self.client.run(worker.release, wait=False)
+
+        async def tell() -> None:
+            with suppress(Exception):  # the next stage, or the end of the worker, has the same effect
+                await self.client.run(worker.release, packed, wait=False, asynchronous=True)
+
+        if self.client.status == "running" and self.client.loop is not None:
+            self.client.loop.add_callback(tell)
+
+
+class Pace:
+    """How long a partition takes a thread, told from when batches end."""
+
+    def __init__(self) -> None:
+        self.seconds_each: float | None = None
+        self._start = time.monotonic()
+        self._first_end: float | None = None
+        self._n_since = 0
+
+    def ended(self, n_partitions: int, n_threads: int) -> None:
+        """A batch of so many partitions is done. The first also had to wait for the stage to be loaded."""
+        now = time.monotonic()
+        if self._first_end is None:
+            self._first_end, self.seconds_each = now, (now - self._start) / n_partitions
+        else:
+            self._n_since += n_partitions
+            self.seconds_each = (now - self._first_end) * n_threads / self._n_since
 
 
 class Round:
     """The partitions of one stage, from the first batch to the last."""
 
-    def __init__(self, fanout: Fanout, work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
+    def __init__(
+        self, fanout: Fanout, stage: str, packed: bytes, partitions: Sequence[int], computed: Callable[[int], None]
+    ) -> None:
         self._fanout, self._computed = fanout, computed
-        self._stage, self._packed = work.stage.name, worker.packed(work)
+        self._stage, self._packed = stage, packed
         # Unlike any other's: Dask answers a key that it knows with what it has.
         self._token = uuid.uuid4().hex[:8]
         self._waiting = deque(partitions)
         self._suspects: deque[int] = deque()
-        self._flying: dict[Future[Report], list[int]] = {}
-        self._ended: SimpleQueue[Future[Report]] = SimpleQueue()
+        self._flying: dict[Future[None], list[int]] = {}
+        self._ended: SimpleQueue[Future[None]] = SimpleQueue()
         self._tries: Counter[int] = Counter()
         self._n_sent, self._convicting = 0, False
-        self._seconds_each: float | None = None
+        self._pace = Pace()
 
     def run(self) -> None:
         """Until every partition is committed. On any failure or interruption, what is under way is taken back."""
@@ -159,12 +186,13 @@ class Round:
 
     def _take_back(self) -> None:
         if self._flying and self._fanout.client.status == "running":
-            self._fanout.client.cancel(list(self._flying), force=True)
+            with suppress(Exception):  # the scheduler may be gone; what led here is what to tell of
+                self._fanout.client.cancel(list(self._flying), force=True)
 
     def _send(self) -> None:
         n_threads = self._fanout.n_threads()
         while self._waiting and len(self._flying) < BATCHES_PER_THREAD * n_threads:
-            size = batch_size(self._seconds_each, len(self._waiting), n_threads)
+            size = batch_size(self._pace.seconds_each, len(self._waiting), n_threads)
             self._submit([self._waiting.popleft() for _ in range(min(size, len(self._waiting)))])
         if self._suspects and not self._flying and not self._waiting:
             self._convicting = True
@@ -176,7 +204,7 @@ class Round:
         submit = partial(self._fanout.client.submit, worker.run_batch, self._packed, batch, key=key, pure=False)
         self._await(self._fanout.asked(submit), batch)
 
-    def _await(self, future: "Future[Report]", batch: list[int]) -> None:
+    def _await(self, future: "Future[None]", batch: list[int]) -> None:
         self._flying[future] = batch
         future.add_done_callback(self._ended.put)
 
@@ -189,25 +217,24 @@ class Round:
             return
         batch = self._flying.pop(future)
         if future.status == "finished":
-            self._take(batch, future.result())
+            self._take(batch)
         elif future.status == "error":
-            self._killed(batch, future.exception())
+            self._failed(batch, future.exception())
         elif future.status in ("pending", "lost"):
             self._await(future, batch)  # its worker died with the answer; Dask computes it again
         else:
             raise self._fanout.lost_scheduler()
 
-    def _take(self, batch: list[int], report: Report) -> None:
-        if report.failure is not None:
-            self._failed(batch, report.failure)
-            return
-        previous = report.seconds_each if self._seconds_each is None else self._seconds_each
-        self._seconds_each = (previous + report.seconds_each) / 2
+    def _take(self, batch: list[int]) -> None:
+        self._pace.ended(len(batch), self._fanout.n_threads())
         for partition in batch:
             self._computed(partition)
 
-    def _failed(self, batch: list[int], failure: Exception) -> None:
+    def _failed(self, batch: list[int], failure: BaseException) -> None:
         """Partitions before the one that failed are committed, and found so when the batch is sent again."""
+        if isinstance(failure, KilledWorker):
+            self._killed(batch)
+            return
         if not isinstance(failure, StageError | InvalidInputError | StoreError):
             failure = StageError(self._stage, batch[0], failure)
         culprit = failure.partition if isinstance(failure, StageError) else batch[0]
@@ -219,14 +246,12 @@ class Round:
         self._fanout.notice(f"{described(failure)}; trying it again")
         self._waiting.extend(batch)
 
-    def _killed(self, batch: list[int], error: BaseException) -> None:
+    def _killed(self, batch: list[int]) -> None:
         """Dask has given up on a batch whose workers died again and again.
 
         What waited beside a culprit is suspected with it. So each partition is tried again when nothing else is under
         way: the one that does the same then is named.
         """
-        if not isinstance(error, KilledWorker):
-            raise StageError(self._stage, batch[0], error)
         if self._convicting:
             raise StageError(self._stage, batch[0], self._short_of_memory("ended every worker that tried it"))
         self._suspects.extend(batch)

@@ -6,9 +6,7 @@ Also a Dask preload module: `dask_setup` makes a worker ready before it takes wo
 import pickle
 import signal
 import threading
-import time
 import traceback
-from dataclasses import dataclass
 
 from distributed import secede
 from threadpoolctl import threadpool_limits
@@ -17,14 +15,6 @@ from pipeline.errors import StageError, described
 from pipeline.memory import release_free_memory
 from pipeline.numerics.compiled import warm_up
 from pipeline.stages.stage import Work
-
-
-@dataclass(frozen=True)
-class Report:
-    """What came of a batch: how long a partition took, and what stopped it, if anything did."""
-
-    seconds_each: float
-    failure: Exception | None = None
 
 
 def packed(work: Work) -> bytes:
@@ -37,21 +27,22 @@ def unpacked(packed_work: bytes) -> Work:
     return work
 
 
-def run_batch(packed_work: bytes, partitions: list[int]) -> Report:
-    """Compute some partitions. A failure is returned, not raised: Dask would only try it again."""
-    start = time.perf_counter()
+def run_batch(packed_work: bytes, partitions: list[int]) -> None:
+    """Compute and commit some partitions. Nothing is returned: an answer would have to be fetched from a worker that
+    may be dead by then, while an error comes along with the news of it."""
     try:
-        work = _HELD.work(packed_work)
         # While this batch waits for the disk the next one computes: Dask gives its place to another.
-        work.run(partitions, secede)
+        _HELD.work(packed_work).run(partitions, secede)
     except Exception as error:
-        return Report(0.0, _portable(error))
-    return Report((time.perf_counter() - start) / len(partitions))
+        failure = _portable(error)
+    else:
+        return
+    raise failure  # not from within the handler: what it handles would come along, and cannot always be sent
 
 
-async def release() -> None:
-    """Let go of whatever stage this process holds. Of a kind that Dask need not wait for."""
-    _HELD.drop()
+async def release(packed_work: bytes) -> None:
+    """Let go of a stage if this process holds it still. Of a kind that Dask need not wait for."""
+    _HELD.drop(packed_work)
 
 
 def dask_setup(_worker: object) -> None:
@@ -92,9 +83,10 @@ class _Held:
                 self._packed, self._work = packed_work, unpacked(packed_work)
             return self._work
 
-    def drop(self) -> None:
+    def drop(self, packed_work: bytes) -> None:
         with self._lock:
-            self._forget()
+            if packed_work == self._packed:
+                self._forget()
 
     def _forget(self) -> None:
         if self._work is not None:

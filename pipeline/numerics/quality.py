@@ -8,9 +8,12 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.types import FloatArray, IntArray
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, FloatArray, IntArray
 
 NORMAL_95 = 1.959963984540054
+# Sampled points whose distances to all others are held at once.
+RANKED_TOGETHER = 64
 
 
 class Estimate(NamedTuple):
@@ -131,7 +134,9 @@ def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sampl
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, (n - 1) // 2, f"fewer than half of the {n} points")
     size = min(n, checks.integer_in_range("sample_size", sample_size, 2, None, "an interval needs two points"))
     sample = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
-    excess = np.array([_excess_rank(truth, seen, int(i), k) for i in sample])
+    excess = np.concatenate(
+        [_excess_ranks(truth, seen, sample[i : i + RANKED_TOGETHER], k) for i in range(0, size, RANKED_TOGETHER)]
+    )
     scores = 1.0 - excess * (2.0 / (k * (2 * n - 3 * k - 1)))
     # Sampling without replacement from n points: no uncertainty is left when all of them were looked at.
     spread = float(scores.std(ddof=1)) / np.sqrt(size) * np.sqrt((n - size) / max(n - 1, 1))
@@ -139,22 +144,33 @@ def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sampl
     return Estimate(value, max(0.0, value - NORMAL_95 * spread), min(1.0, value + NORMAL_95 * spread))
 
 
-def _excess_rank(truth: FloatArray, seen: FloatArray, row: int, k: int) -> int:
-    in_truth = cdist(truth[row, None], truth)[0]
-    in_view = cdist(seen[row, None], seen)[0]
-    in_truth[row] = in_view[row] = -1.0
-    ranks = np.array([_rank(in_truth, place) for place in _least(in_view, k + 1)[1:]])
-    return int(np.maximum(ranks - k, 0).sum())
+def _excess_ranks(truth: FloatArray, seen: FloatArray, rows: IntArray, k: int) -> IntArray:
+    """By how much the ranks in `truth` of the k nearest in `seen` of each of some points go beyond k, together."""
+    excess = np.empty(len(rows), dtype=np.int64)
+    _add_excess(cdist(truth[rows], truth), cdist(seen[rows], seen), rows, k, excess)
+    return excess
 
 
-def _least(values: FloatArray, count: int) -> IntArray:
-    """Places of the least values, in order, ties by place: the first of a stable sort, without sorting the rest."""
-    limit = np.partition(values, count - 1)[count - 1]
-    places = np.flatnonzero(values <= limit)
-    return np.asarray(places[np.argsort(values[places], kind="stable")][:count])
-
-
-def _rank(values: FloatArray, place: int) -> int:
-    """How many values come before the one at `place`, ties by place."""
-    value = values[place]
-    return int(np.count_nonzero(values < value) + np.count_nonzero(values[:place] == value))
+@compiled
+def _add_excess(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int, excess: AnyArray) -> None:
+    """Ties go to the lower place, in both."""
+    nearest, apart, ranks = np.empty(k, np.int64), np.empty(k), np.empty(k, np.int64)
+    for i in range(len(rows)):
+        n_found = 0
+        for j in range(in_view.shape[1]):
+            if j == rows[i] or (n_found == k and in_view[i, j] >= apart[k - 1]):
+                continue
+            place = min(n_found, k - 1)
+            while place > 0 and apart[place - 1] > in_view[i, j]:
+                apart[place], nearest[place] = apart[place - 1], nearest[place - 1]
+                place -= 1
+            apart[place], nearest[place] = in_view[i, j], j
+            n_found = min(n_found + 1, k)
+        ranks[:] = 1
+        for j in range(in_truth.shape[1]):
+            if j == rows[i]:
+                continue
+            for t in range(k):
+                value = in_truth[i, nearest[t]]
+                ranks[t] += in_truth[i, j] < value or (in_truth[i, j] == value and j < nearest[t])
+        excess[i] = np.maximum(ranks - k, 0).sum()

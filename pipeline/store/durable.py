@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -55,7 +56,8 @@ class DurableLocalStore(LocalStore):
     def read_now(self, key: str) -> bytes | None:
         """A small file's bytes without a turn through the event loop, which takes longer than the reading."""
         try:
-            return (self.root / key).read_bytes()
+            with open(f"{self.root}/{key}", "rb") as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
@@ -73,7 +75,7 @@ class DurableLocalStore(LocalStore):
         return os.listdir(folder) if folder.is_dir() else []
 
     def flush(self) -> None:
-        """Sync every file written since the last time, then the folders that name them.
+        """Sync every file written since the last time, and the folders that name them.
 
         One thread at a time: another's flush may be syncing this thread's files still.
         """
@@ -90,10 +92,8 @@ class DurableLocalStore(LocalStore):
     def _sync_all(self, files: set[Path]) -> None:
         folders = {folder for path in files for folder in self._folders_to_sync(path)}
         # Together: what several threads ask for at once a file system does at once, in a fraction of the time.
-        with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
-            for paths in (files, folders):
-                for _ in pool.map(_sync, sorted(paths)):
-                    pass
+        for _ in _syncing_threads().map(_sync, sorted(files | folders)):
+            pass
         self._named |= {folder.parent for folder in folders}
 
     def _folders_to_sync(self, path: Path) -> Iterator[Path]:
@@ -114,6 +114,12 @@ class DurableLocalStore(LocalStore):
         for path in leftovers:
             path.unlink(missing_ok=True)
         return len(leftovers)
+
+
+@cache
+def _syncing_threads() -> ThreadPoolExecutor:
+    """Threads that wait for the disk; kept, for starting them takes longer than most of what they do."""
+    return ThreadPoolExecutor(SYNCED_AT_ONCE, "sync")
 
 
 def _reopened(root: str, read_only: bool) -> DurableLocalStore:

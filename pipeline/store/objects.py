@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from zarr.abc.store import Store
@@ -31,16 +32,7 @@ class Objects:
 
     def read(self, key: str) -> Json | None:
         """The object at `key`, or None if there is none; damaged text is an error that names it."""
-        data = self.read_bytes(key)
-        if data is None:
-            return None
-        try:
-            value = json.loads(data, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"{self.store}/{key} is damaged: it is not JSON ({error}).") from error
-        if not isinstance(value, dict):
-            raise StoreError(f"{self.store}/{key} is damaged: it holds {type(value).__name__}, not an object.")
-        return value
+        return self._understood(key, _parsed)
 
     def write(self, key: str, value: Json) -> None:
         self.write_bytes(key, canonical(value))
@@ -63,12 +55,16 @@ class Objects:
 
     def declared(self, key: str) -> Json | None:
         """An object that was declared, or None; one that has changed since is an error that names it."""
-        value = self.read(key)
-        if value is None:
+        return self._understood(key, _unsealed)
+
+    def _understood(self, key: str, meaning: Callable[[bytes], Json]) -> Json | None:
+        data = self.read_bytes(key)
+        if data is None:
             return None
-        if value.pop(SEAL, None) != digest_of(canonical(value)):
-            raise StoreError(f"{self.store}/{key} is damaged: it is not as it was written.")
-        return value
+        try:
+            return meaning(data)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{self.store}/{key} is damaged: {error}.") from error
 
     def create(self, key: str, value: Json) -> bool:
         """Write unless there is an object already; whether this call wrote it. `value` must be unlike any other's."""
@@ -114,6 +110,25 @@ class Objects:
         else:
             names = sync(_collected(self.store, below))
         return sorted(name for name in names if not name.endswith(PARTIAL_SUFFIX))
+
+
+def _parsed(data: bytes) -> Json:
+    try:
+        value = json.loads(data, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"it holds {type(value).__name__}, not an object")  # noqa: TRY004  damage, not a wrong call
+    return value
+
+
+@lru_cache(4096)
+def _unsealed(data: bytes) -> Json:
+    """What a declared object says, for nobody to change: entries of a ledger are read again for each of its arrays."""
+    value = _parsed(data)
+    if value.pop(SEAL, None) != digest_of(canonical(value)):
+        raise ValueError("it is not as it was written")
+    return value
 
 
 def _refuse_constant(name: str) -> None:
