@@ -34,24 +34,25 @@ class RowArray:
         self.chunk_rows = int(metadata.chunk_grid.chunk_shape[0])  # type: ignore[attr-defined]
         self._compressed = is_compressed(metadata.codecs)
 
-    def write(self, first_row: int, rows: AnyArray) -> None:
-        """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array."""
+    def write(self, first_row: int, rows: AnyArray, rounded: bool = False) -> None:
+        """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array.
+
+        With `rounded`, rows may be of another precision than the array."""
         stop = first_row + len(rows)
         if first_row % self.chunk_rows or (stop % self.chunk_rows and stop != self.shape[0]) or stop > self.shape[0]:
             raise StoreError(
                 f"{self.path}: rows {first_row} to {stop} are not whole chunks of {self.chunk_rows} rows; two writers "
                 "of one chunk would lose data."
             )
-        if rows.dtype != self.dtype or rows.shape[1:] != self.shape[1:]:
+        if (rows.dtype != self.dtype and not rounded) or rows.shape[1:] != self.shape[1:]:
             raise StoreError(
                 f"{self.path}: rows of {rows.dtype} {rows.shape[1:]} do not fit an array of {self.dtype} "
                 f"{self.shape[1:]}."
             )
         for start in range(0, len(rows), self.chunk_rows):
             key = self._chunk_key((first_row + start) // self.chunk_rows)
-            self._objects.write_bytes(
-                key, encoded(rows[start : start + self.chunk_rows], self.chunk_rows, self._compressed)
-            )
+            part = rows[start : start + self.chunk_rows]
+            self._objects.write_bytes(key, encoded(part, self.chunk_rows, self._compressed, self.dtype))
 
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows from `start` up to `stop`; an error names the chunk that is missing or damaged."""

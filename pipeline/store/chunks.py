@@ -5,6 +5,7 @@ fight for cores where every worker has its own. Arrays stay plain Zarr: any read
 these bytes against zarr's.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,14 +39,20 @@ def fill_value(dtype: np.dtype[Any]) -> Any:
     return np.nan if dtype.kind == "f" else 0
 
 
-def encoded(rows: AnyArray, chunk_rows: int, compressed: bool) -> bytes:
-    """The bytes of one chunk; the last of an array is filled up to the size of the others."""
-    whole = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
-    if len(whole) < chunk_rows:
-        padding = np.full((chunk_rows - len(whole), *rows.shape[1:]), fill_value(rows.dtype), dtype=whole.dtype)
-        whole = np.concatenate([whole, padding])
-    data: bytes = Zstd(LEVEL).encode(whole) if compressed else whole.tobytes()
-    return data + _checksum(data)
+def encoded(rows: AnyArray, chunk_rows: int, compressed: bool, dtype: np.dtype[Any] | None = None) -> memoryview:
+    """The bytes of one chunk, of `dtype` if it is not that of the rows; the last of an array is filled up to the size
+    of the others. Copied once, into the place where the checksum follows."""
+    kind = (dtype or rows.dtype).newbyteorder("<")
+    shape = (chunk_rows, *rows.shape[1:])
+    buffer = np.empty(math.prod(shape) * kind.itemsize + CHECKSUM_BYTES, dtype=np.uint8)
+    whole = buffer[:-CHECKSUM_BYTES].view(kind).reshape(shape)
+    whole[: len(rows)] = rows
+    whole[len(rows) :] = fill_value(kind)
+    if compressed:
+        data = np.frombuffer(Zstd(LEVEL).encode(buffer[:-CHECKSUM_BYTES]), dtype=np.uint8)
+        buffer = np.concatenate([data, np.empty(CHECKSUM_BYTES, dtype=np.uint8)])
+    buffer[-CHECKSUM_BYTES:] = np.frombuffer(_checksum(buffer[:-CHECKSUM_BYTES]), dtype=np.uint8)
+    return buffer.data
 
 
 def decoded(data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], compressed: bool) -> AnyArray:
@@ -66,5 +73,5 @@ def compression_pays(rows: AnyArray) -> bool:
     return rows.nbytes == 0 or len(Zstd(LEVEL).encode(np.ascontiguousarray(rows))) < WORTHWHILE * rows.nbytes
 
 
-def _checksum(data: bytes) -> bytes:
+def _checksum(data: AnyArray) -> bytes:
     return int(google_crc32c.value(data)).to_bytes(CHECKSUM_BYTES, "little")

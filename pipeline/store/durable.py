@@ -41,7 +41,7 @@ class DurableLocalStore(LocalStore):
     def set_sync(self, key: str, value: Buffer) -> None:
         self.write_now(key, value.to_bytes())
 
-    def write_now(self, key: str, data: bytes, exclusive: bool = False) -> None:
+    def write_now(self, key: str, data: bytes | memoryview, exclusive: bool = False) -> None:
         """Write a file without a turn through the event loop; with `exclusive`, raise if there is one."""
         self._check_writable()
         write_whole(self.root / key, data, exclusive)
@@ -126,7 +126,7 @@ def _reopened(root: str, read_only: bool) -> DurableLocalStore:
     return DurableLocalStore(root, read_only=read_only)
 
 
-def write_whole(path: Path, data: bytes, exclusive: bool) -> None:
+def write_whole(path: Path, data: bytes | memoryview, exclusive: bool) -> None:
     """Write a file whole or not at all; with `exclusive`, raise FileExistsError if there is one already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")

@@ -79,8 +79,7 @@ class StageLedger:
         of lengths and coordinates have no pattern."""
         path = f"{self.path}/{_part_name(name, partition)}"
         array = create_array(self.store, path, rows.shape, np.float32, chunk_rows, compressed=False)
-        for first in range(0, len(rows), array.chunk_rows):
-            array.write(first, rows[first : first + array.chunk_rows].astype(np.float32))
+        array.write(0, rows, rounded=True)
         return [_part_name(name, partition)]
 
     def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_bytes: int) -> list[str]:

@@ -37,11 +37,11 @@ class Objects:
     def write(self, key: str, value: Json) -> None:
         self.write_bytes(key, canonical(value))
 
-    def write_bytes(self, key: str, data: bytes) -> None:
+    def write_bytes(self, key: str, data: bytes | memoryview) -> None:
         if isinstance(self.store, DurableLocalStore):
             self.store.write_now(checked_key(key), data)
         else:
-            sync(self.store.set(checked_key(key), _buffer(data)))
+            sync(self.store.set(checked_key(key), _buffer(bytes(data))))
 
     def declare(self, values: Mapping[str, Json]) -> None:
         """Write objects that vouch for others: all that was written before is made durable first, then they are.
