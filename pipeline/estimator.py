@@ -289,8 +289,8 @@ def _geodesics(
     to_landmarks = np.empty((len(nodes), len(landmarks)), dtype=dtype)
     between = np.empty((len(landmarks), len(landmarks)))
 
-    def take(batch: IntArray, lengths: FloatArray) -> None:
-        to_landmarks[:, batch], between[batch] = lengths[nodes], lengths[landmarks].T
+    def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
+        to_landmarks[:, batch], between[batch] = lengths[place_of[nodes]], lengths[place_of[landmarks]].T
 
     each_search(connected.graph, landmarks, take, n_threads)
     return to_landmarks, between

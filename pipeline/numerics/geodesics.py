@@ -37,22 +37,22 @@ def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) ->
     rows = checks.row_indices("sources", sources, csr.shape[0])
     out = np.empty((len(rows), csr.shape[0]), dtype=csr.dtype if csr.dtype.kind == "f" else np.float64)
 
-    def take(batch: IntArray, lengths: FloatArray) -> None:
-        out[batch] = lengths.T
+    def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
+        _write_rows(lengths, place_of, batch, out)
 
     each_search(csr, rows, take, n_jobs)
     return out
 
 
 def each_search(
-    csr: csr_array, sources: IntArray, take: Callable[[IntArray, FloatArray], None], n_jobs: int = 1
+    csr: csr_array, sources: IntArray, take: Callable[[IntArray, FloatArray, IntArray], None], n_jobs: int = 1
 ) -> None:
-    """Search from all sources, a few at a time, and hand over what is found: their places in `sources` (b,), and the
-    lengths (n, b) in double precision. `take` is called from several threads."""
+    """Search from all sources, a few at a time, and hand over what is found: their places in `sources` (b,), the
+    lengths (n, b) in double precision, and where in these each node is. `take` is called from several threads."""
     if not len(sources):
         return
     paths, place_of = _in_good_order(csr)
-    places = sources if place_of is None else place_of[sources]
+    places = place_of[sources]
     order = nearby_order(paths, places)
 
     searches: SimpleQueue[PathSearch] = SimpleQueue()
@@ -61,8 +61,7 @@ def each_search(
 
     def search(first: int) -> None:
         batch, free = order[first : first + LANES], searches.get()
-        lengths = free.lengths(places[batch])[:, : len(batch)]
-        take(batch, lengths if place_of is None else lengths[place_of])
+        take(batch, free.lengths(places[batch])[:, : len(batch)], place_of)
         searches.put(free)
 
     with ThreadPoolExecutor(n_jobs) as pool:
@@ -70,16 +69,16 @@ def each_search(
             pass
 
 
-def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray | None]:
+def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray]:
     """The graph with its nodes so numbered that neighbors are near in memory, and the new number of each.
 
-    None where the order is left as it is: it is good already, or there are too many edges for scipy to find one.
+    The order is left as it is where it is good already, or there are too many edges for scipy to find one.
     """
     n_nodes = csr.shape[0]
     offsets, weights = csr.indptr.astype(np.int64), csr.data if csr.dtype.kind == "f" else csr.data.astype(np.float64)
     targets: AnyArray = csr.indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
     if csr.nnz > np.iinfo(np.int32).max or _is_near(offsets, targets):
-        return PathGraph(offsets, targets, weights), None
+        return PathGraph(offsets, targets, weights), np.arange(n_nodes)
     node_at = reverse_cuthill_mckee(csr, symmetric_mode=True)
     place_of = np.empty(n_nodes, dtype=np.int64)
     place_of[node_at] = np.arange(n_nodes)
@@ -93,6 +92,14 @@ def _is_near(offsets: IntArray, targets: AnyArray) -> bool:
     edges = np.arange(0, len(targets), max(1, len(targets) // SAMPLED_EDGES))
     starts = np.searchsorted(offsets, edges, side="right") - 1
     return not len(edges) or float(np.abs(starts - targets[edges]).mean()) <= FAR_APART * len(offsets)
+
+
+@compiled
+def _write_rows(lengths: AnyArray, place_of: AnyArray, rows: AnyArray, out: AnyArray) -> None:
+    for node in range(len(place_of)):
+        found = lengths[place_of[node]]
+        for lane in range(len(rows)):
+            out[rows[lane], node] = found[lane]
 
 
 @compiled

@@ -25,8 +25,11 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Scans of a node, on average, after which a search gives up: one from several sources, one from a single source.
 MOST_SCANS, MOST_SCANS_ALONE = 6, 4
-# Sources farther from the first than this share of the farthest node are too far apart for one search.
-FAR_APART = 0.45
+# Sources farther from the first than this share of the farthest node are too far apart for one search: it would scan
+# most nodes once for each. So it is among images, and wherever all points are about as far from each other.
+FAR_APART = 0.28
+# Buckets are narrower where the search is from one center: a node's place in them says just when it is to be scanned.
+NARROWER = 4
 # Buckets open at once while distances from a center spread; a longer edge leads into the last of them.
 RING = 1024
 # Weights looked at to learn how wide a bucket should be.
@@ -79,10 +82,10 @@ class PathSearch:
         filled anew by the next search.
         """
         self._lengths.fill(np.inf)
-        if len(sources) and not self._search_together(sources):
-            self._lengths[:, len(sources) :] = np.inf
-            for lane, source in enumerate(sources.tolist()):
-                self._lengths[:, lane] = self._search_alone(source)
+        if len(sources):
+            from_first = self._lengths_from(int(sources[0]))
+            if not (self._is_near(sources, from_first) and self._search_together(sources, from_first)):
+                self._search_each(sources, from_first)
         return self._lengths
 
     def spread(self, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
@@ -92,30 +95,37 @@ class PathSearch:
         lengths.fill(np.inf)
         nearest.fill(-1)
         lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
-        final = _spread(*self._csr, starts, graph.bucket_width, *self._waits, lengths, nearest)
+        final = _spread(*self._csr, starts, graph.bucket_width / NARROWER, *self._waits, lengths, nearest)
         self._waiting.fill(0)
         return lengths, nearest, final
 
-    def _search_together(self, sources: IntArray) -> bool:
-        """Whether one search found the lengths from all sources; it is not tried where they are too far apart."""
-        from_center, _, _ = self.spread(sources[:1])
-        reached = np.isfinite(from_center)
-        farthest = from_center.max(where=reached, initial=0.0)
-        if len(sources) > 1 and from_center[sources].max() > FAR_APART * farthest:
-            return False
+    def _lengths_from(self, source: int) -> FloatArray:
+        lengths, _, final = self.spread(np.array([source]))
+        if not final:
+            _search_by_heap(*self._csr, source, lengths)
+        return lengths
+
+    def _is_near(self, sources: IntArray, from_first: FloatArray) -> bool:
+        farthest = from_first.max(where=np.isfinite(from_first), initial=0.0)
+        return bool(from_first[sources].max() <= FAR_APART * farthest) or len(sources) == 1
+
+    def _search_together(self, sources: IntArray, from_first: FloatArray) -> bool:
+        """Whether one search found the lengths from all sources."""
+        reached = np.isfinite(from_first)
+        farthest = from_first.max(where=reached, initial=0.0)
         width = max(self._graph.bucket_width, farthest / self._graph.n_nodes)
-        from_center[~reached] = 0.0
-        np.divide(from_center, width, out=self._bucket_of, casting="unsafe")
+        self._bucket_of.fill(0)
+        np.divide(from_first, width, out=self._bucket_of, where=reached, casting="unsafe")
         n_buckets = int(self._bucket_of.max()) + 1
         final = _scan_by_buckets(*self._csr, sources, self._bucket_of, n_buckets, *self._waits, self._lengths)
         self._waiting.fill(0)
         return final
 
-    def _search_alone(self, source: int) -> FloatArray:
-        lengths, _, final = self.spread(np.array([source]))
-        if not final:
-            _search_by_heap(*self._csr, source, lengths)
-        return lengths
+    def _search_each(self, sources: IntArray, from_first: FloatArray) -> None:
+        self._lengths[:, 0] = from_first
+        self._lengths[:, len(sources) :] = np.inf
+        for lane, source in enumerate(sources[1:].tolist(), start=1):
+            self._lengths[:, lane] = self._lengths_from(source)
 
     @property
     def _csr(self) -> tuple[AnyArray, AnyArray, AnyArray]:

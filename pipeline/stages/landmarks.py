@@ -31,7 +31,7 @@ class Landmarks(SingleStage):
     selection: Selection
     seed: int
     name = "landmarks"
-    version = 2
+    version = 3
 
     def settings(self) -> Json:
         return {"n_landmarks": self.n_landmarks, "selection": self.selection, "seed": self.seed}
