@@ -36,3 +36,34 @@ def distance_between(a: AnyArray, b: AnyArray) -> float:
         difference = np.float64(a[k]) - np.float64(b[k])
         total += difference * difference
     return math.sqrt(total)
+
+
+@compiled
+def insert_into_row(distances: AnyArray, indices: AnyArray, row: int, n_found: int, distance: float, index: int) -> int:
+    """`insert` into one row of many lists, of which `n_found` places are filled; how many are filled then.
+
+    Without slices, which cost more than all the rest in an inner loop; and only what is filled is moved.
+    """
+    place = min(n_found, distances.shape[1] - 1)
+    if n_found > place and (
+        distance > distances[row, place] or (distance == distances[row, place] and index > indices[row, place])
+    ):
+        return n_found
+    while place > 0 and (
+        distance < distances[row, place - 1]
+        or (distance == distances[row, place - 1] and index < indices[row, place - 1])
+    ):
+        distances[row, place], indices[row, place] = distances[row, place - 1], indices[row, place - 1]
+        place -= 1
+    distances[row, place], indices[row, place] = distance, index
+    return min(n_found + 1, distances.shape[1])
+
+
+@compiled
+def distance_of_rows(points: AnyArray, i: int, others: AnyArray, j: int) -> float:
+    """`distance_between` two rows, to the bit."""
+    total = 0.0
+    for k in range(points.shape[1]):
+        difference = np.float64(points[i, k]) - np.float64(others[j, k])
+        total += difference * difference
+    return math.sqrt(total)

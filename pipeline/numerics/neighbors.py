@@ -13,7 +13,7 @@ from scipy.spatial import KDTree
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.lists import clear, distance_between, insert
+from pipeline.numerics.lists import clear, distance_between, distance_of_rows, insert, insert_into_row
 from pipeline.numerics.products import local_portions, portions
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -129,9 +129,10 @@ def _rank_candidates(
 ) -> None:
     for j in range(len(rows)):
         i = rows[j]
-        clear(distances[i], indices[i])
-        for row in candidates[j]:
-            insert(distances[i], indices[i], distance_between(points[row], queries[i]), row)
+        n_found = 0
+        for c in range(candidates.shape[1]):
+            apart = distance_of_rows(points, candidates[j, c], queries, i)
+            n_found = insert_into_row(distances, indices, i, n_found, apart, candidates[j, c])
 
 
 @compiled
@@ -213,6 +214,9 @@ def insert_labelled(
     """Bring candidates (r, c), given by their places among the points, into the lists of some rows of the queries."""
     for j in range(len(rows)):
         i = rows[j]
-        for place in candidates[j]:
+        n_found = np.sum(found[i] >= 0)
+        for c in range(candidates.shape[1]):
+            place = candidates[j, c]
             if labels[place] != own[i]:
-                insert(distances[i], found[i], distance_between(points[place], queries[i]), labels[place])
+                apart = distance_of_rows(points, place, queries, i)
+                n_found = insert_into_row(distances, found, i, n_found, apart, labels[place])

@@ -22,7 +22,7 @@ CHECKED = (Crc32cCodec(),)
 COMPRESSED = (ZstdCodec(level=LEVEL), *CHECKED)
 CHECKSUM_BYTES = 4
 # What is left of the bytes for compression to pay: it costs time, to write and to read.
-WORTHWHILE = 0.8
+WORTHWHILE = 0.6
 # The checksum of anything with its own checksum behind it, also of nothing.
 REMAINDER = google_crc32c.value(bytes(CHECKSUM_BYTES))
 
