@@ -56,7 +56,7 @@ def insert_into_row(distances: AnyArray, indices: AnyArray, row: int, n_found: i
         distances[row, place], indices[row, place] = distances[row, place - 1], indices[row, place - 1]
         place -= 1
     distances[row, place], indices[row, place] = distance, index
-    return min(n_found + 1, distances.shape[1])
+    return int(min(n_found + 1, distances.shape[1]))
 
 
 @compiled

@@ -84,7 +84,7 @@ class PathSearch:
         self._lengths.fill(np.inf)
         if len(sources):
             from_first = self._lengths_from(int(sources[0]))
-            if not (self._is_near(sources, from_first) and self._search_together(sources, from_first)):
+            if not self._search_together(sources, from_first):
                 self._search_each(sources, from_first)
         return self._lengths
 
@@ -105,18 +105,13 @@ class PathSearch:
             _search_by_heap(*self._csr, source, lengths)
         return lengths
 
-    def _is_near(self, sources: IntArray, from_first: FloatArray) -> bool:
-        farthest = from_first.max(where=np.isfinite(from_first), initial=0.0)
-        return bool(from_first[sources].max() <= FAR_APART * farthest) or len(sources) == 1
-
     def _search_together(self, sources: IntArray, from_first: FloatArray) -> bool:
-        """Whether one search found the lengths from all sources."""
-        reached = np.isfinite(from_first)
-        farthest = from_first.max(where=reached, initial=0.0)
+        """Whether one search found the lengths from all sources; it is not tried where they are too far apart."""
+        farthest = _farthest(from_first)
+        if len(sources) > 1 and from_first[sources].max() > FAR_APART * farthest:
+            return False
         width = max(self._graph.bucket_width, farthest / self._graph.n_nodes)
-        self._bucket_of.fill(0)
-        np.divide(from_first, width, out=self._bucket_of, where=reached, casting="unsafe")
-        n_buckets = int(self._bucket_of.max()) + 1
+        n_buckets = _place_in_buckets(from_first, width, self._bucket_of) + 1
         final = _scan_by_buckets(*self._csr, sources, self._bucket_of, n_buckets, *self._waits, self._lengths)
         self._waiting.fill(0)
         return final
@@ -134,6 +129,27 @@ class PathSearch:
     @property
     def _waits(self) -> tuple[AnyArray, AnyArray, AnyArray]:
         return self._waiting, self._next_of, self._queue
+
+
+@compiled
+def _farthest(lengths: AnyArray) -> float:
+    """The greatest length of a path that there is."""
+    farthest = 0.0
+    for length in lengths:
+        if farthest < length < np.inf:
+            farthest = length
+    return farthest
+
+
+@compiled
+def _place_in_buckets(lengths: AnyArray, width: float, bucket_of: AnyArray) -> int:
+    """Every node's bucket by its length, those without a path in the first; the last bucket."""
+    last = 0
+    for node in range(len(lengths)):
+        bucket = int(lengths[node] / width) if lengths[node] < np.inf else 0
+        bucket_of[node] = bucket
+        last = max(last, bucket)
+    return last
 
 
 @compiled

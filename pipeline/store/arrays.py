@@ -55,10 +55,13 @@ class RowArray:
             self._objects.write_bytes(key, encoded(part, self.chunk_rows, self._compressed, self.dtype))
 
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
-        """Rows from `start` up to `stop`; an error names the chunk that is missing or damaged."""
+        """Rows from `start` up to `stop`, perhaps read-only; an error names the chunk that is missing or damaged."""
         end = self.shape[0] if stop is None else stop
         if not 0 <= start <= end <= self.shape[0]:
             raise StoreError(f"{self.path}: rows {start} to {end} are outside of its {self.shape[0]} rows.")
+        if start < end and start // self.chunk_rows == (end - 1) // self.chunk_rows:
+            base = start - start % self.chunk_rows
+            return self._chunk(base // self.chunk_rows)[start - base : end - base]
         rows = np.empty((end - start, *self.shape[1:]), dtype=self.dtype)
         for chunk in range(start // self.chunk_rows, -(-end // self.chunk_rows) if end > start else 0):
             base = chunk * self.chunk_rows
