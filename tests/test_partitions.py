@@ -5,7 +5,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.partitions import (
+    GRAIN_ROWS,
+    LARGEST_BYTES,
+    MANY_PARTITIONS,
+    SMALLEST_BYTES,
+    RowPartitions,
+    automatic_bytes,
+)
 
 partitions = st.builds(RowPartitions, st.integers(1, 50 * GRAIN_ROWS), st.integers(1, 20))
 
@@ -31,3 +38,11 @@ def test_grains_are_the_same_whatever_the_partitions(cut):
 def test_partitions_keep_to_their_bytes_or_are_one_grain(n_rows, row_bytes, partition_bytes):
     cut = RowPartitions.of_bytes(n_rows, row_bytes, partition_bytes)
     assert cut.grains_each == 1 or cut.rows_each * row_bytes <= partition_bytes
+
+
+@given(st.integers(1, 10**13))
+def test_partitions_are_many_unless_they_would_be_tiny(source_bytes):
+    size = automatic_bytes(source_bytes)
+    assert SMALLEST_BYTES <= size <= LARGEST_BYTES
+    assert size == SMALLEST_BYTES or source_bytes >= MANY_PARTITIONS * size
+    assert size == LARGEST_BYTES or source_bytes < MANY_PARTITIONS * (size + 1)

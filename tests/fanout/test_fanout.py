@@ -10,7 +10,8 @@ from scripted import Scripted
 from small import contents
 
 from pipeline.errors import InvalidInputError, LeaseHeldError, StageError
-from pipeline.fanout.rounds import BATCH_SECONDS, LARGEST_BATCH, TRIES, batch_size
+from pipeline.fanout import rounds
+from pipeline.fanout.rounds import BATCH_SECONDS, LARGEST_BATCH, TRIES, Pace, batch_size
 from pipeline.stages.stage import Work, ledger_of, run_stage, serially
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore
@@ -153,3 +154,14 @@ class TestBatches:
 
     def test_is_one_until_it_is_known_how_long_one_takes(self):
         assert batch_size(None, 10_000, 2) == 1
+
+    def test_the_pace_is_that_of_all_threads_once_the_first_batch_has_loaded_the_stage(self, monkeypatch):
+        times = iter([0.0, 3.0, 4.0, 5.0])
+        monkeypatch.setattr(rounds.time, "monotonic", lambda: next(times))
+        pace = Pace()
+        assert pace.seconds_each is None
+        seen = []
+        for n_partitions in (1, 4, 6):
+            pace.ended(n_partitions, n_threads=2)
+            seen.append(pace.seconds_each)
+        assert seen == [3.0, 0.5, 0.4]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pipeline.errors import InvalidInputError
+from pipeline.numerics import landmarks
 from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, maxmin_landmarks, random_landmarks
 
 
@@ -132,3 +133,13 @@ def test_numbers_of_landmarks_out_of_range_are_refused(choose, m):
 def test_maxmin_refuses_what_has_no_distances(points, message):
     with pytest.raises(InvalidInputError, match=message):
         maxmin_landmarks(points, 2, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+@pytest.mark.parametrize("columns", [1, 3, 16])
+def test_summing_by_columns_chooses_the_same_rows(dtype, columns, monkeypatch):
+    """More points than a block has, some of them equal."""
+    points = np.random.default_rng(0).integers(0, 40, (2 * landmarks.BLOCK_ROWS + 7, columns)).astype(dtype)
+    by_columns = landmarks.farthest_points(points, 5, 60)
+    monkeypatch.setattr(landmarks, "FEW_COLUMNS", 0)
+    np.testing.assert_array_equal(by_columns, landmarks.farthest_points(points, 5, 60))
