@@ -8,8 +8,8 @@ weights taken from the source on. So the order is free, and chosen for few scans
   and one scan of a node serves all; near them a node is scanned a few times.
 - Those distances come from a search of the same kind from that center alone.
 
-Where sources are far apart each is searched alone, and where weights differ wildly a search gives up after so many
-scans and a heap is used: at worst slower, never wrong.
+Where sources are far apart, nodes wait by their distance from the nearest of them instead; very far, each is searched
+alone. Where weights differ wildly a search gives up after so many scans and a heap is used: slower, never wrong.
 """
 
 import heapq
@@ -25,9 +25,9 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Scans of a node, on average, after which a search gives up: one from several sources, one from a single source.
 MOST_SCANS, MOST_SCANS_ALONE = 6, 4
-# Sources farther from the first than this share of the farthest node are too far apart for one search: it would scan
-# most nodes once for each. So it is among images, and wherever all points are about as far from each other.
-FAR_APART = 0.28
+# Sources farther from the first than this share of the farthest node have no front in common. So it is among images,
+# and wherever all points are about as far from each other. Much farther, and most nodes are scanned once for each.
+FAR_APART, TOO_FAR_APART = 0.28, 0.5
 # Buckets are narrower where the search is from one center: a node's place in them says just when it is to be scanned.
 NARROWER = 4
 # Buckets open at once while distances from a center spread; a longer edge leads into the last of them.
@@ -82,10 +82,8 @@ class PathSearch:
         filled anew by the next search.
         """
         self._lengths.fill(np.inf)
-        if len(sources):
-            from_first = self._lengths_from(int(sources[0]))
-            if not self._search_together(sources, from_first):
-                self._search_each(sources, from_first)
+        if len(sources) and not self._search_together(sources):
+            self._search_each(sources)
         return self._lengths
 
     def spread(self, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
@@ -105,21 +103,24 @@ class PathSearch:
             _search_by_heap(*self._csr, source, lengths)
         return lengths
 
-    def _search_together(self, sources: IntArray, from_first: FloatArray) -> bool:
-        """Whether one search found the lengths from all sources; it is not tried where they are too far apart."""
-        farthest = _farthest(from_first)
-        if len(sources) > 1 and from_first[sources].max() > FAR_APART * farthest:
+    def _search_together(self, sources: IntArray) -> bool:
+        """Whether one search found the lengths from all sources."""
+        from_start = self._lengths_from(int(sources[0]))
+        apart, farthest = from_start[sources].max(), _farthest(from_start)
+        if apart > TOO_FAR_APART * farthest:
             return False
-        width = max(self._graph.bucket_width, farthest / self._graph.n_nodes)
-        n_buckets = _place_in_buckets(from_first, width, self._bucket_of) + 1
+        if apart > FAR_APART * farthest:
+            from_start, _, final = self.spread(sources)
+            if not final:
+                return False
+        width = max(self._graph.bucket_width, _farthest(from_start) / self._graph.n_nodes)
+        n_buckets = _place_in_buckets(from_start, width, self._bucket_of) + 1
         final = _scan_by_buckets(*self._csr, sources, self._bucket_of, n_buckets, *self._waits, self._lengths)
         self._waiting.fill(0)
         return final
 
-    def _search_each(self, sources: IntArray, from_first: FloatArray) -> None:
-        self._lengths[:, 0] = from_first
-        self._lengths[:, len(sources) :] = np.inf
-        for lane, source in enumerate(sources[1:].tolist(), start=1):
+    def _search_each(self, sources: IntArray) -> None:
+        for lane, source in enumerate(sources.tolist()):
             self._lengths[:, lane] = self._lengths_from(source)
 
     @property

@@ -84,8 +84,8 @@ def test_giving_up_changes_nothing(kind, gives_up, monkeypatch):
         function = getattr(shortest_paths, name)
         monkeypatch.setattr(shortest_paths, name, counted(function, name, asked))
     np.testing.assert_array_equal(path_lengths(paths(csr), sources), expected)
-    assert asked.count("_spread") == LANES  # the first source is asked for once only
-    assert asked.count("_search_by_heap") == (LANES if "_spread" in gives_up else 0)
+    assert asked.count("_spread") in (LANES + 1, LANES + 2)  # all together first, then each alone
+    assert asked.count("_search_by_heap") == (LANES + 1 if "_spread" in gives_up else 0)
 
 
 def counted(function, name, calls):
@@ -96,14 +96,19 @@ def counted(function, name, calls):
     return call
 
 
-@pytest.mark.parametrize(("allowed", "together"), [(0.0, False), (10.0, True)])
-def test_sources_far_apart_are_searched_alone(sheet, monkeypatch, allowed, together):
-    sources, calls = np.arange(0, 4000, 500), []
-    monkeypatch.setattr(shortest_paths, "FAR_APART", allowed)
-    function = shortest_paths._scan_by_buckets
-    monkeypatch.setattr(shortest_paths, "_scan_by_buckets", counted(function, "together", calls))
+@pytest.mark.parametrize(
+    ("far", "too_far", "together", "starts"), [(10, 10, True, [1]), (0, 10, True, [1, 8]), (0, 0, False, [1, *[1] * 8])]
+)
+def test_sources_far_apart_are_searched_from_the_nearest_or_alone(sheet, monkeypatch, far, too_far, together, starts):
+    sources, scans, spreads = np.arange(0, 800, 100), [], []
+    monkeypatch.setattr(shortest_paths, "FAR_APART", far)
+    monkeypatch.setattr(shortest_paths, "TOO_FAR_APART", too_far)
+    scan, spread_from = shortest_paths._scan_by_buckets, shortest_paths._spread
+    monkeypatch.setattr(shortest_paths, "_scan_by_buckets", counted(scan, "together", scans))
+    monkeypatch.setattr(shortest_paths, "_spread", lambda *given: spreads.append(len(given[3])) or spread_from(*given))
     np.testing.assert_array_equal(path_lengths(paths(sheet), sources).T, dijkstra(sheet, indices=sources))
-    assert bool(calls) == together
+    assert bool(scans) == together
+    assert spreads[: len(starts)] == starts
 
 
 def test_searches_that_scan_too_often_give_up_by_themselves():
