@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.options import takes_fit_settings
+from flows.options import takes_settings
 from flows.terminal import resumable, run_command
 from pipeline.config import FitSettings
 from pipeline.errors import InvalidInputError
@@ -41,7 +41,7 @@ def _options(
 
 
 @app.command()
-@takes_fit_settings
+@takes_settings(FitSettings, "source")
 def fit(
     settings: FitSettings,
     take_over: Annotated[
@@ -60,7 +60,7 @@ def fit(
 
 
 @app.command()
-@takes_fit_settings
+@takes_settings(FitSettings, "source")
 def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     """Say what a fit will take: tasks, memory, disk and time of each stage. Exit code 2 if it does not fit."""
     from flows.commands import plan_report

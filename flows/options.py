@@ -1,4 +1,4 @@
-"""The settings of a fit as options of a command: one option for each field, made from the field itself."""
+"""Settings as options of a command: one option for each field, made from the field itself."""
 
 import inspect
 from collections.abc import Callable
@@ -8,33 +8,40 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from pipeline.config import ClusterSettings, FitSettings, fit_settings
+from pipeline.config import ClusterSettings, JobSettings, fields_of, job_settings
 
 CONFIG = Annotated[
     Path | None, typer.Option("--config", help="TOML file with any of these settings; options given here win.")
 ]
 
 PREFIX = "cluster_"
-PLAIN = {name: field for name, field in FitSettings.model_fields.items() if name != "cluster"}
 CLUSTER = {PREFIX + name: field for name, field in ClusterSettings.model_fields.items()}
 
 
-def takes_fit_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command whose first parameter is `settings` an option for every field of FitSettings, and --config."""
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+def takes_settings(model: type[JobSettings], *arguments: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command whose first parameter is `settings` an option for every field of a model, and --config.
 
-    def with_settings(config: Path | None = None, **values: Any) -> None:
-        given = _given(values, PLAIN)
-        cluster = _given(values, CLUSTER)
-        command(fit_settings(given | ({"cluster": cluster} if cluster else {}), config), **values)
+    Those fields that are named come as arguments, in this order."""
 
-    fields = [_parameter(name, field) for name, field in {**PLAIN, **CLUSTER}.items()]
-    config = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CONFIG)
-    signature = inspect.Signature([*fields, config, *(own_option.replace(kind=config.kind) for own_option in own)])
-    with_settings.__signature__ = signature  # type: ignore[attr-defined]
-    with_settings.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
-    with_settings.__name__, with_settings.__doc__ = command.__name__, command.__doc__
-    return with_settings
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        plain = {name: field for name, field in fields_of(model).items() if name != "cluster"}
+
+        def with_settings(config: Path | None = None, **values: Any) -> None:
+            given = _given(values, plain)
+            cluster = _given(values, CLUSTER)
+            command(job_settings(model, given | ({"cluster": cluster} if cluster else {}), config), **values)
+
+        ordered = {name: plain[name] for name in arguments} | plain | CLUSTER
+        fields = [_parameter(name, field, name in arguments) for name, field in ordered.items()]
+        config = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CONFIG)
+        signature = inspect.Signature([*fields, config, *(option.replace(kind=config.kind) for option in own)])
+        with_settings.__signature__ = signature  # type: ignore[attr-defined]
+        with_settings.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
+        with_settings.__name__, with_settings.__doc__ = command.__name__, command.__doc__
+        return with_settings
+
+    return decorated
 
 
 def _given(values: dict[str, Any], fields: dict[str, FieldInfo]) -> dict[str, Any]:
@@ -43,10 +50,10 @@ def _given(values: dict[str, Any], fields: dict[str, FieldInfo]) -> dict[str, An
     return {name: value for name, value in taken.items() if value is not None}
 
 
-def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+def _parameter(name: str, field: FieldInfo, is_argument: bool) -> inspect.Parameter:
     """Not given is None, so that the file's value or the default stands; values are checked by the model."""
-    if name == "source":
-        kind: Any = typer.Argument(help=field.description, metavar="SOURCE", show_default=False)
+    if is_argument:
+        kind: Any = typer.Argument(help=field.description, metavar=name.upper(), show_default=False)
     elif field.annotation is bool:
         kind = typer.Option(help=field.description, show_default=False)
     else:

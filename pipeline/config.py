@@ -1,13 +1,18 @@
-"""The settings of a fit: one frozen model, filled from keywords, a TOML file or the command line alike."""
+"""The settings of each command: a frozen model, filled from keywords, a TOML file or the command line alike.
+
+One file serves all: the settings of a fit stand at its top, those of other commands in tables of their names, `store`
+and `[cluster]` hold for all.
+"""
 
 import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from pipeline.errors import InvalidInputError
 
@@ -15,6 +20,7 @@ from pipeline.errors import InvalidInputError
 NUMBERS = (
     *("pca", "n_neighbors", "recall", "n_landmarks"),
     *("n_components", "diagonal_weight", "seed", "partition_mib"),
+    *("joint", "arc", "level"),
 )
 TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 # Row and node number share the 63 bits of a key in the neighbor search.
@@ -86,10 +92,36 @@ def _is_loopback(address: str) -> bool:
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.[0-9]+){3}", host) is not None
 
 
-class FitSettings(BaseModel):
-    """Everything that a fit can be told. Each field is a key of the TOML file and an option of `trigpoint fit`."""
+class JobSettings(BaseModel):
+    """What all commands that compute something can be told."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    partition_mib: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = Field(
+        "auto", description="MiB of data in a piece of work, or auto (at most 32); no result depends on it."
+    )
+    cluster: ClusterSettings = Field(ClusterSettings(), description="Where the work is done.")
+
+    @field_validator(*NUMBERS, mode="before", check_fields=False)
+    @classmethod
+    def _no_truth_value(cls, value: object) -> object:
+        return _number(value)
+
+    @field_validator("key", "id_column", mode="before", check_fields=False)
+    @classmethod
+    def _named(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("columns", "arc_rows", "new", mode="before", check_fields=False)
+    @classmethod
+    def _separated(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(name.strip() for name in value.split(",") if name.strip())
+        return tuple(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+class FitSettings(JobSettings):
+    """Everything that a fit can be told. Each field is a key of the TOML file and an option of `trigpoint fit`."""
 
     source: str = Field(description="The data: .npy, .npz, Zarr, Parquet, CSV.")
     store: str = Field(description="Folder of the run; the same command again goes on where it stopped.")
@@ -117,27 +149,6 @@ class FitSettings(BaseModel):
         1.0, description="Weight of a point's length in restricted reconstruction; balanced = number of landmarks."
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of every random choice.")
-    partition_mib: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = Field(
-        "auto", description="MiB of data in a piece of work, or auto (at most 32); no result depends on it."
-    )
-    cluster: ClusterSettings = Field(ClusterSettings(), description="Where the work is done.")
-
-    @field_validator("columns", mode="before")
-    @classmethod
-    def _separated(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(name.strip() for name in value.split(",") if name.strip())
-        return tuple(map(str, value)) if isinstance(value, list | tuple) else value
-
-    @field_validator("key", "id_column", mode="before")
-    @classmethod
-    def _named(cls, value: object) -> object:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-    @field_validator(*NUMBERS, mode="before")
-    @classmethod
-    def _no_truth_value(cls, value: object) -> object:
-        return _number(value)
 
     def of_results(self) -> dict[str, Any]:
         """Settings that results depend on, for the manifest."""
@@ -166,22 +177,98 @@ class FitSettings(BaseModel):
             _require_range("diagonal_weight", self.diagonal_weight, 1e-30, 1e30, "or 'balanced'")
 
 
-FIELDS = {*FitSettings.model_fields, *ClusterSettings.model_fields}
+class ExtendSettings(JobSettings):
+    """Everything that `trigpoint extend` can be told; the table `[extend]` of a TOML file."""
+
+    store: str = Field(description="Folder of the fitted run, or of a model exported from one.")
+    source: str = Field(description="The new data, of any kind that a fit takes; with --incoming a folder of batches.")
+    output: str = Field(description="Folder for the results; with --incoming, a folder for those of each batch.")
+    version: str | None = Field(None, description="Version of the run to extend, if not the published one.")
+    key: str | None = Field(None, description="Array to take from a .npz file or a Zarr group, if not that of the fit.")
+    id_column: str | None = Field(None, description="Names of the rows, if not the column that the fit was told.")
+    missing: Literal["error", "drop"] = Field(
+        "error", description="Rows with NaN or infinite entries: refuse, or keep them out (their results are NaN)."
+    )
+    incoming: bool = Field(False, description="Extend to every batch in a folder that was not done yet.")
+    joint: int | None = Field(None, ge=2, le=4096, description="Reconstruct so many consecutive rows together.")
+    joint_distances: Literal["paths", "bound"] = Field(
+        "paths", description="Between new rows: shortest paths along the graph, or an upper bound over the landmarks."
+    )
+    arc: int | None = Field(None, ge=2, le=4096, description="Positions between the two answers, of the arc rows.")
+    arc_rows: tuple[int, ...] | None = Field(None, description="Rows whose arcs are wanted, separated by commas.")
+    level: float = Field(
+        0.01, gt=0, lt=0.5, description="How often a batch like the training data may raise the alarm."
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.arc is None) != (self.arc_rows is None):
+            raise ValueError("arc and arc_rows go together: how many positions, and of which rows")
+        return self
+
+
+class RefitSettings(JobSettings):
+    """Everything that `trigpoint refit` can be told; the table `[refit]` of a TOML file."""
+
+    store: str = Field(description="Folder of the fitted run.")
+    new: tuple[str, ...] = Field((), description="New data besides that of the published version, separated by commas.")
+    incoming: str | None = Field(None, description="A folder of batches: all of them are new data.")
+    source: str | None = Field(None, description="Where the data of the first fit is now, if it was moved.")
+    name: str | None = Field(None, description="Name of the new version (a number, one more than the last).")
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+            raise ValueError("letters, digits, dots, dashes and underscores are allowed, at most 64")
+        return value
+
+
+# Tables of a TOML file that belong to one command each.
+TABLES: dict[type[JobSettings], str | None] = {FitSettings: None, ExtendSettings: "extend", RefitSettings: "refit"}
+# Keys at the top of the file that hold for every command.
+COMMON = ("store", "partition_mib", "cluster")
+OTHER_TABLES = ("extend", "refit", "schedule")
+FIELDS = {*ClusterSettings.model_fields, *(name for model in TABLES for name in model.model_fields)}
+Settings = TypeVar("Settings", bound=JobSettings)
+
+
+def fields_of(model: type[JobSettings]) -> dict[str, FieldInfo]:
+    """The fields of a command's settings, its own before those that all commands have."""
+    fields = model.model_fields
+    own = {name: field for name, field in fields.items() if name not in JobSettings.model_fields}
+    return own | {name: fields[name] for name in JobSettings.model_fields}
 
 
 def fit_settings(given: Mapping[str, Any], file: Path | None = None) -> FitSettings:
-    """Settings from keywords, over those of a TOML file if there is one."""
-    from_file = read_toml(file) if file else {}
+    """Settings of a fit from keywords, over those of a TOML file if there is one."""
+    return job_settings(FitSettings, given, file)
+
+
+def job_settings(model: type[Settings], given: Mapping[str, Any], file: Path | None = None) -> Settings:
+    """Settings of a command from keywords, over those of a TOML file if there is one."""
+    from_file = _of_file(model, read_toml(file)) if file else {}
     values = {**from_file, **given}
     if isinstance(from_file.get("cluster"), dict) and isinstance(given.get("cluster"), dict):
         values["cluster"] = {**from_file["cluster"], **given["cluster"]}
-    _require_known(values, FitSettings.model_fields)
+    _require_known(values, fields_of(model))
     if isinstance(values.get("cluster"), dict):
         _require_known(values["cluster"], ClusterSettings.model_fields, "cluster.")
     try:
-        return FitSettings.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
         raise InvalidInputError(_described(error)) from error
+
+
+def _of_file(model: type[JobSettings], content: dict[str, Any]) -> dict[str, Any]:
+    """What a file says to one command."""
+    table = TABLES[model]
+    if table is None:
+        return {name: value for name, value in content.items() if name not in OTHER_TABLES}
+    own = content.get(table, {})
+    if not isinstance(own, dict):
+        raise InvalidInputError(f"{table}={own!r} in the configuration is not a table; write [{table}] above its keys.")
+    return {**{name: content[name] for name in COMMON if name in content}, **own}
 
 
 def read_toml(file: Path) -> dict[str, Any]:
