@@ -11,13 +11,15 @@ CELL_NODES = 1024
 # Up to so many columns neighbors are searched by trees; above, in this many cells, as long as nothing is known.
 FEW_COLUMNS, PROBES = 3, 12
 EVALUATED_NODES = 4000
+# Rows taken as if they were new.
+HELD_OUT_ROWS = 20_000
 SECONDS_PER_TASK = 0.008
 
 
 def stage_tasks(shape: RunShape) -> dict[str, int]:
     """Independent pieces of work of each stage. Groups of cells are about as many as partitions of the source."""
     partitions = -(-shape.n_rows // shape.rows_each)
-    single = dict.fromkeys(("cells", "probes", "components", "landmarks", "model", "evaluate"), 1)
+    single = dict.fromkeys(("cells", "probes", "components", "landmarks", "model", "calibrate", "evaluate"), 1)
     by_rows = ("validate", "assign", "order", "neighbors", "edges", "graph", "embed", "publish")
     counts = {**single, **dict.fromkeys(by_rows, partitions)}
     counts["rows"] = -(-shape.n_landmarks // shape.batch)
@@ -49,6 +51,7 @@ def stage_seconds(shape: RunShape) -> dict[str, float]:
         "landmarks": 0.1 + 3e-7 * n + 4e-8 * n * k + 4e-9 * points + 6e-10 * shape.landmark_candidates * m * columns,
         "rows": 3e-9 * m * n * k * searching,
         "model": 0.05 + 1e-10 * m**3,
+        "calibrate": 0.02 + (5e-9 + 1e-9 * d) * min(n, HELD_OUT_ROWS) * m,
         "embed": (1.2e-6 + 2e-7 * d) * n + (5e-9 + 1e-9 * d) * n * m,
         "evaluate": 0.3 + 3.5e-10 * min(n, EVALUATED_NODES) ** 2 * columns,
         "publish": 0.1 + (4e-7 + 1.5e-7 * d) * n,
@@ -70,12 +73,13 @@ def stage_bytes(shape: RunShape) -> dict[str, int]:
         "cells": 8 * shape.n_cells * shape.n_axes,
         "assign": points + 4 * n,
         "order": points + 6 * n,
-        "neighbors": 11 * n * k,
+        "neighbors": 11 * (n + 2 * min(n, HELD_OUT_ROWS)) * k,
         # Between groups of near nodes there are few.
         "edges": n * k // 2,
         "graph": 9 * n * k,
-        "rows": 4 * n * m,
+        "rows": 4 * (n + min(n, HELD_OUT_ROWS)) * m,
         "model": 24 * m * d,
+        "calibrate": 32 * min(n, HELD_OUT_ROWS),
         "embed": values + 25 * n + 8 * sampled,
         "publish": values,
     }

@@ -5,6 +5,10 @@ class InvalidInputError(ValueError):
     """An argument or the data cannot be used; the message names it, its value, the valid range and the remedy."""
 
 
+class EmptySourceError(InvalidInputError):
+    """A source has no rows."""
+
+
 class DisconnectedGraphError(InvalidInputError):
     """The neighbor graph falls into several components and the policy is to refuse that."""
 

@@ -15,6 +15,7 @@ from pipeline.numerics.cells import cell_count, sample_size
 from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
 from pipeline.partitions import RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
+from pipeline.stages.calibrate import Calibrate
 from pipeline.stages.components import Components
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Evaluate
@@ -29,6 +30,7 @@ from pipeline.stages.rows import Rows, landmarks_per_batch, nodes_per_chunk
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, ledger_of, run_stage, serially
 from pipeline.stages.validate import Validate
 from pipeline.store import lease, run
+from pipeline.store.durable import DurableLocalStore
 from pipeline.store.lease import Lease
 from pipeline.types import Json
 
@@ -40,7 +42,7 @@ STAGES = tuple(
     stage.name
     for stage in (
         *(Validate, Axes, Cells, Assign, Order, Probes, Neighbors, Edges, Graph),
-        *(Components, Landmarks, Rows, Model, Embed, Evaluate, Publish),
+        *(Components, Landmarks, Rows, Model, Calibrate, Embed, Evaluate, Publish),
     )
 )
 # Below this share of true neighbors a fit says so.
@@ -64,11 +66,11 @@ def checked_source(settings: FitSettings, data: object | None = None) -> Source:
     given = settings.source if data is None else data
     source = open_source(given, settings.key, settings.columns, settings.id_column)
     settings.check_against(*source.shape)
-    _require_apart(settings)
+    require_apart("store", settings.store, settings.source)
     return source
 
 
-def _at_once(_name: str, run_one: Callable[[], Outcome]) -> Outcome:
+def at_once(_name: str, run_one: Callable[[], Outcome]) -> Outcome:
     return run_one()
 
 
@@ -78,7 +80,7 @@ def fit(
     take_over: bool = False,
     data: object | None = None,
     execute: Execute = serially,
-    around: Around = _at_once,
+    around: Around = at_once,
     planned: Mapping[str, float] | None = None,
 ) -> Fitted:
     """Run every stage that is not complete and publish the result.
@@ -89,30 +91,53 @@ def fit(
     """
     source = checked_source(settings, data)
     store = run.create_run(settings.store)
-    with lease.acquire(store, take_over) as held:
-        store.sweep_partials()
-        run.write_plan(store, planned or {})
-        journal = Journal(held)
 
-        def run_one(stage: Stage) -> Outcome:
-            held.ensure_held()
-            journal.note(stage)
-            return run_stage(held, stage, execute, watch)
-
-        outcomes = chain(settings, source, lambda stage: around(stage.name, lambda: run_one(stage)))
+    def stages(run_one: Runner) -> dict[str, Outcome]:
+        outcomes = chain(settings, source, run_one)
         _warn_of_low_recall(outcomes["neighbors"].figures)
-        held.ensure_held()
-        if execute is not serially:
-            store.sweep_partials()  # of workers that died on the way
-        run.publish(store, _manifest(settings, source), [outcome.ledger for outcome in outcomes.values()])
+        return outcomes
+
+    with lease.acquire(store, take_over) as held:
+        run.write_plan(store, planned or {})
+        outcomes = run_stages(store, held, stages, watch, execute, around)
+        publish(held, _manifest(settings, source), outcomes)
     return Fitted(outcomes)
 
 
-def _require_apart(settings: FitSettings) -> None:
+def run_stages(
+    store: DurableLocalStore,
+    held: Lease,
+    stages: Callable[[Runner], dict[str, Outcome]],
+    watch: Watch | None = None,
+    execute: Execute = serially,
+    around: Around = at_once,
+) -> dict[str, Outcome]:
+    """The outcomes of a chain of stages in a store that is held, what is complete taken as it is."""
+    store.sweep_partials()
+    journal = Journal(held)
+
+    def run_one(stage: Stage) -> Outcome:
+        held.ensure_held()
+        journal.note(stage)
+        return run_stage(held, stage, execute, watch)
+
+    outcomes = stages(lambda stage: around(stage.name, lambda: run_one(stage)))
+    held.ensure_held()
+    if execute is not serially:
+        store.sweep_partials()  # of workers that died on the way
+    return outcomes
+
+
+def publish(held: Lease, manifest: Json, outcomes: Mapping[str, Outcome]) -> None:
+    """Make the outcomes of a chain the published ones."""
+    run.publish(held.store, manifest, [outcome.ledger for outcome in outcomes.values()])
+
+
+def require_apart(argument: str, folder: str, source: str) -> None:
     """A run inside its own source would change it."""
-    source, store = Path(settings.source).resolve(), run.local_path(settings.store).resolve()
-    if source == store or source in store.parents:
-        raise InvalidInputError(f"store={settings.store!r} is inside the source {settings.source!r}; choose another.")
+    outer, inner = Path(source).resolve(), run.local_path(folder).resolve()
+    if outer == inner or outer in inner.parents:
+        raise InvalidInputError(f"{argument}={folder!r} is inside the source {source!r}; choose another.")
 
 
 class Journal:
@@ -147,15 +172,16 @@ def chain(settings: FitSettings, source: Source, run_one: Runner) -> dict[str, O
     cells = done(Cells(data, cut, seed))
     ordered = done(Order(done(Assign(data, cut, cells)), cut.count, cut.rows_each))
     probes = done(Probes(cells, ordered, k, seed, settings.recall))
-    neighbors = done(Neighbors(cells, ordered, probes, k))
+    neighbors = done(Neighbors(cells, ordered, probes, k, seed))
     graph = done(Graph(ordered, neighbors, done(Edges(ordered, neighbors))))
     components = done(Components(cells, ordered, graph, settings.component_policy))
     m = _landmark_count(settings, int(components.figures["n_kept"]))
     landmarks = done(Landmarks(cells, ordered, graph, components, m, settings.landmark_selection, seed))
-    rows = done(Rows(ordered, graph, components, landmarks))
+    rows = done(Rows(ordered, neighbors, graph, components, landmarks))
     model = done(Model(rows, d))
     exponent = data.preprocessing.result_exponent
     weight = settings.diagonal_weight
+    done(Calibrate(neighbors, rows, model, exponent, weight))
     embedded = done(Embed(ordered, neighbors, graph, components, rows, model, cut, exponent, weight, seed))
     done(Evaluate(cells, ordered, neighbors, model, embedded, k, seed))
     done(Publish(embedded, cut, d))
@@ -230,5 +256,16 @@ def _landmark_count(settings: FitSettings, n_kept: int) -> int:
 def _manifest(settings: FitSettings, source: Source) -> Json:
     return {
         "settings": settings.of_results(),
-        "source": {"name": Path(source.name).name, "n_rows": source.shape[0], "n_columns": source.shape[1]},
+        "source": described_source(source),
+    }
+
+
+def described_source(source: Source) -> Json:
+    """What a manifest says of the data."""
+    n_rows, n_columns = source.shape
+    return {
+        "name": Path(source.name).name,
+        "n_rows": n_rows,
+        "n_columns": n_columns,
+        "column_names": source.column_names,
     }

@@ -78,6 +78,7 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
         "landmarks": max(4 * per_node + 2 * shape.landmark_candidates * point + groups, graph + 4 * per_node),
         "rows": graph + SEARCHED_NODE * shape.n_rows,
         "model": 5 * 8 * shape.n_landmarks**2,
+        "calibrate": 20_000 * 8 * (12 * shape.n_components + 4 * shape.n_neighbors + 24),
         "embed": 2 * per_node + 3 * 4 * chunk * shape.n_landmarks + 2048 * 24 * shape.n_landmarks + 4 * lists,
         "evaluate": groups + 8 * sampled * (5 * shape.n_landmarks + 4 * shape.n_axes),
         "publish": 3 * lists,

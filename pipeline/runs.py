@@ -35,8 +35,8 @@ class StageStatus:
 class Run:
     """A run's published results and the state of the command under way, read only."""
 
-    def __init__(self, url: str | Path) -> None:
-        self.url = str(url)
+    def __init__(self, url: str | Path, version: str | None = None) -> None:
+        self.url, self._version = str(url), version
         self._store = run.open_store(url)
 
     @property
@@ -53,10 +53,22 @@ class Run:
     @cached_property
     def manifest(self) -> Json:
         """What was published and how it was made; that of the first time it is asked for, so that all fits together."""
-        manifest = run.read_manifest(self._store)
-        if manifest is None:
-            raise StoreError(f"{self.url} has nothing published yet; run the fit to its end (`trigpoint status` it).")
-        return manifest
+        return run.published_manifest(self._store, self._version)
+
+    @property
+    def versions(self) -> list[str]:
+        """The names that `open_run` takes for a version, the oldest first; empty if the run was never fitted again."""
+        return run.versions(self._store)
+
+    @property
+    def kind(self) -> str:
+        """`fit`, `extension` or `model`."""
+        return run.kind_of(self._store)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The names of the published arrays."""
+        return tuple(self.manifest.get("arrays", PUBLISHED))
 
     def embedding(self, name: str = "projection", start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows of a published array in the source's order; NaN where a row takes no part in the embedding."""
@@ -64,8 +76,8 @@ class Run:
 
     def array(self, name: str) -> RowArray:
         """A published array, to be read in portions."""
-        if name not in PUBLISHED:
-            raise InvalidInputError(f"array={name!r} is not published; use one of {', '.join(PUBLISHED)}.")
+        if name not in self.arrays:
+            raise InvalidInputError(f"array={name!r} is not published; use one of {', '.join(self.arrays)}.")
         return self._ledger("publish").read(name)
 
     def ids(self, start: int = 0, stop: int | None = None) -> AnyArray | None:
@@ -114,6 +126,17 @@ class Run:
     def trust(self) -> Json:
         """Quantiles of the trust columns over the training rows."""
         return dict(self._figures("embed")["quantiles"])
+
+    @property
+    def calibration(self) -> Json:
+        """Quantiles of the trust columns that new rows of the same kind have: of training rows taken as if they were
+        new."""
+        return dict(self._figures("calibrate")["quantiles"])
+
+    @property
+    def drift(self) -> Json | None:
+        """Of an extension: how its rows compare with the fitted ones; None for one without rows."""
+        return dict(self._figures("place")["drift"]) if "place" in self.manifest["stages"] else None
 
     @property
     def status(self) -> list[StageStatus]:
@@ -168,6 +191,6 @@ def _share(ledger: StageLedger, n_partitions: int, start: float) -> float:
     return n_since / n_missing if n_missing else 1.0
 
 
-def open_run(url: str | Path) -> Run:
-    """The run in the folder `url`."""
-    return Run(url)
+def open_run(url: str | Path, version: str | None = None) -> Run:
+    """The run in the folder `url`: what is published there, or one of its versions."""
+    return Run(url, version)

@@ -121,7 +121,10 @@ def _renumber(
 
 
 def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmarks: AnyArray) -> AnyArray:
-    """Path lengths (p, m) of new points to the landmarks, given their neighbors (p, k) and those points' (n, m)."""
+    """Path lengths (p, m) of new points to the landmarks, given their neighbors (p, k) and those points' (n, m).
+
+    A point at no distance from its nearest neighbor is that neighbor: it gets that one's lengths to the bit.
+    """
     if distances.shape != indices.shape or distances.ndim != 2:
         raise InvalidInputError(
             f"distances has shape {distances.shape} and indices {indices.shape}; both must be (n_points, n_neighbors)."
@@ -136,8 +139,13 @@ def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmark
 @compiled
 def _through_neighbors(distances: AnyArray, indices: AnyArray, to_landmarks: AnyArray, rows: AnyArray) -> None:
     for i in range(len(indices)):
+        nearest = indices[i, 0]
         for landmark in range(rows.shape[1]):
-            shortest = np.inf
-            for j in range(indices.shape[1]):
-                shortest = min(shortest, distances[i, j] + to_landmarks[indices[i, j], landmark])
-            rows[i, landmark] = shortest
+            rows[i, landmark] = distances[i, 0] + to_landmarks[nearest, landmark]
+        if distances[i, 0] == 0.0:
+            continue
+        for j in range(1, indices.shape[1]):
+            apart, neighbor = distances[i, j], indices[i, j]
+            for landmark in range(rows.shape[1]):
+                # The least so far is rounded already, which changes no minimum.
+                rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])

@@ -83,6 +83,20 @@ def reaching(points: AnyArray, limits: FloatArray, sizes: IntArray, homes: Float
     return marked
 
 
+def reached_boxes(
+    points: AnyArray, limits: FloatArray, sizes: IntArray, boxes: FloatArray, known: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Each point and box within its limit, as places (r,) of points and of boxes (r,), but for the boxes `known` (p, c)
+    to it already; points come in runs of `sizes` that are near each other."""
+    homes = cell_boxes(points, sizes)
+    counts = np.zeros(len(points), dtype=np.int64)
+    nothing = np.empty(0, dtype=np.int64)
+    _list_reached(points, limits, sizes, homes, boxes, known, counts, nothing)
+    reached = np.empty(int(counts.sum()), dtype=np.int64)
+    _list_reached(points, limits, sizes, homes, boxes, known, counts, reached)
+    return np.repeat(np.arange(len(points)), counts), reached
+
+
 @compiled
 def _grow_boxes(points: AnyArray, sizes: AnyArray, boxes: AnyArray) -> None:
     row = 0
@@ -121,6 +135,34 @@ def _mark_reaching(
                     if _box_gap(points[row], points[row], boxes[box]) <= squared_limit:
                         marked[row] = True
                         break
+        first = last
+
+
+@compiled
+def _list_reached(
+    points: AnyArray,
+    limits: AnyArray,
+    sizes: AnyArray,
+    homes: AnyArray,
+    boxes: AnyArray,
+    known: AnyArray,
+    counts: AnyArray,
+    reached: AnyArray,
+) -> None:
+    """Count the boxes that each point reaches; list them too, one point's after the other's, if there is room."""
+    near = np.empty(len(boxes), dtype=np.int64)
+    first, n_listed = 0, 0
+    for home in range(len(sizes)):
+        last = first + sizes[home]
+        n_near = _near_boxes(homes[home], limits[first:last].max(), boxes, near) if last > first else 0
+        for row in range(first, last):
+            squared_limit, n_before = _squared_reach(limits[row]), n_listed
+            for box in near[:n_near]:
+                if _box_gap(points[row], points[row], boxes[box]) <= squared_limit and not (known[row] == box).any():
+                    if len(reached):
+                        reached[n_listed] = box
+                    n_listed += 1
+            counts[row] = n_listed - n_before
         first = last
 
 

@@ -4,6 +4,7 @@ residual    beta - y'y at the projection y: the squared part of the point outsid
             dissimilarities; for geodesics it can be negative
 multiplier  mu of the restricted reconstruction
 gap         distance between the projection and the restricted reconstruction
+nearest     distance to the nearest point that was fitted
 """
 
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from pipeline.numerics.extension.projection import project_moments
 from pipeline.numerics.extension.restricted import reconstruct_moments
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import AnyArray, BoolArray, FloatArray
+
+TRUST = ("residual", "multiplier", "gap", "nearest")
 
 
 class Placed(NamedTuple):
@@ -42,8 +45,19 @@ def stacked(parts: list[Placed], model: LandmarkModel) -> Placed:
 
 def nowhere(n_points: int, model: LandmarkModel) -> Placed:
     """What is known of points that are not embedded: nothing."""
-    coordinates, column = np.full((n_points, model.n_components), np.nan), np.full(n_points, np.nan)
-    return Placed(coordinates, coordinates, column, column, column, np.zeros(n_points, dtype=np.bool_))
+    projection, restricted = (np.full((n_points, model.n_components), np.nan) for _ in range(2))
+    residual, multiplier, gap = (np.full(n_points, np.nan) for _ in range(3))
+    return Placed(projection, restricted, residual, multiplier, gap, np.zeros(n_points, dtype=np.bool_))
+
+
+def among_others(known: Placed, kept: BoolArray, model: LandmarkModel) -> Placed:
+    """Results of those points that are kept, among all of them."""
+    if kept.all():
+        return known
+    everything = nowhere(len(kept), model)
+    for whole, part in zip(everything, known, strict=True):
+        whole[kept] = part
+    return everything
 
 
 def placed_by_moments(model: LandmarkModel, moments: Moments, weight: float) -> Placed:
@@ -66,3 +80,12 @@ def _squared_lengths(rows: FloatArray) -> FloatArray:
     for column in rows.T:
         total += column * column
     return total
+
+
+def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatArray:
+    """The columns of TRUST (p, 4), taken to the user's units by a power of two.
+
+    A residual and a multiplier are squares of lengths, and scale as such.
+    """
+    squares = [np.ldexp(part, 2 * exponent) for part in (result.residual, result.multiplier)]
+    return np.stack([*squares, *(np.ldexp(part, exponent) for part in (result.gap, nearest))], axis=1)

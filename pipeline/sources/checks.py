@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.types import AnyArray, BoolArray, Json
 
 
@@ -17,7 +17,8 @@ def checked_table(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
     if len(shape) != 2:
         raise InvalidInputError(f"{name} has shape {shape}; it must have 2 dimensions, rows and columns.")
     if 0 in shape:
-        raise InvalidInputError(f"{name} has shape {shape}; it is empty, and at least one row and column are needed.")
+        kind = EmptySourceError if shape[1] else InvalidInputError
+        raise kind(f"{name} has shape {shape}; it is empty, and at least one row and column are needed.")
     return int(shape[0]), int(shape[1])
 
 

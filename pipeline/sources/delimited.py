@@ -15,7 +15,7 @@ from pyarrow.csv import (
     read_csv,
 )
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.sources.checks import Stamp
 from pipeline.sources.columns import Column, refuse_repeated_names
 from pipeline.sources.delimited_fields import MISSING, first_fault, is_row_of_numbers
@@ -48,7 +48,7 @@ class DelimitedTable:
         self.n_rows = self._index.n_rows
         refuse_repeated_names(self.name, self.column_names)
         if not self.n_rows:
-            raise InvalidInputError(f"{self.name} holds no rows of data; it is empty, and at least one is needed.")
+            raise EmptySourceError(f"{self.name} holds no rows of data; it is empty, and at least one is needed.")
 
     def dtype_of(self, columns: Columns) -> np.dtype[Any]:
         return np.dtype(np.float64)

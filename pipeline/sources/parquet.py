@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.sources.checks import Stamp, as_ids
 from pipeline.sources.columns import Column, refuse_repeated_names
 from pipeline.sources.source import Columns, Labels, Source, table_source
@@ -42,7 +42,8 @@ class ParquetTable:
         self._last: tuple[int, Columns, Any] | None = None
         refuse_repeated_names(self.name, self.column_names)
         if not self.n_rows or not self._fields:
-            raise InvalidInputError(
+            kind = EmptySourceError if self._fields else InvalidInputError
+            raise kind(
                 f"{self.name} has {self.n_rows} rows and {len(self._fields)} columns; it is empty, and at least one "
                 "row and column are needed."
             )

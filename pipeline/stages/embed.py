@@ -15,12 +15,12 @@ from pipeline.numerics.extension.moments import MomentSums
 from pipeline.numerics.extension.restricted import DiagonalWeight, resolved_weight
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.sketch import Sketch, merged, quantiles, sketch
-from pipeline.numerics.trust import Placed, nowhere, placed_by_moments, stacked
+from pipeline.numerics.trust import TRUST, Placed, among_others, placed_by_moments, stacked, trust_columns
 from pipeline.partitions import RowPartitions
 from pipeline.stages.connected import kept_nodes
+from pipeline.stages.exchange import write_in_row_order
 from pipeline.stages.graph import group_bounds
 from pipeline.stages.model import load_model
-from pipeline.stages.partition import EXCHANGE_BYTES
 from pipeline.stages.rows import row_batches
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
@@ -31,7 +31,6 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 SAMPLE_ENTRIES = 4_000_000
 MOST_SAMPLED = 4000
 SHARES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-TRUST = ("residual", "multiplier", "gap", "nearest")
 SAMPLE = ("nodes", "to_landmarks", "projection", "restricted")
 
 
@@ -53,7 +52,7 @@ class Embed(Stage):
     diagonal_weight: DiagonalWeight
     seed: int
     name = "embed"
-    version = 2
+    version = 3
 
     def settings(self) -> Json:
         return {
@@ -82,7 +81,7 @@ class Embed(Stage):
             "ambiguous": result.ambiguous,
             "component": self.graph.ledger.read("components").read(first, last),
         }
-        names = self._write_in_row_order(ledger, partition, node_of, nodes)
+        names = write_in_row_order(ledger, partition, self.ordered, self.partitions, nodes)
         others = {f"sample_{name}": part for name, part in zip(SAMPLE, sample, strict=True)}
         others["sketches"] = _packed([sketch(column, counts[kept]) for column in trust[kept].T])
         return {"n_embedded": int(counts[kept].sum())}, names + ledger.write_parts(partition, others)
@@ -147,33 +146,13 @@ class Embed(Stage):
             distances.append(lengths[sampled])
             sums.add(lengths if kept.all() else lengths[kept])
         part = placed_by_moments(self._model, sums.moments(), self._weight)
-        if not kept.all():
-            everything = nowhere(len(kept), self._model)
-            for whole, known in zip(everything, part, strict=True):
-                whole[kept] = known
-            part = everything
-        return part, np.concatenate(distances, axis=1)
+        return among_others(part, kept, self._model), np.concatenate(distances, axis=1)
 
     def _trust(self, result: Placed, partition: int, counts: IntArray) -> FloatArray:
         """The trust columns (n, 4) of a group's nodes, in the user's units."""
         # To the nearest other row, which is at no distance where several are the same.
         distances = self.neighbors.ledger.part("distances", partition).read()[:, 0]
-        nearest = np.where(counts > 1, 0.0, distances)
-        # A residual and a multiplier are squares of lengths, and scale as such.
-        squares = [np.ldexp(part, 2 * self.exponent) for part in (result.residual, result.multiplier)]
-        return np.stack([*squares, *(np.ldexp(part, self.exponent) for part in (result.gap, nearest))], axis=1)
-
-    def _write_in_row_order(
-        self, ledger: StageLedger, partition: int, node_of: IntArray, nodes: dict[str, AnyArray]
-    ) -> list[str]:
-        """Write what is known of nodes for the source rows that they stand for, rows rising; and how many of those
-        each partition of the source has."""
-        rows = self.ordered.ledger.part("rows", partition).read()
-        order = np.argsort(rows)
-        bounds = np.arange(self.partitions.count + 1) * self.partitions.rows_each
-        arrays = {"rows": rows[order], "counts": np.diff(np.searchsorted(rows[order], bounds))}
-        names = ledger.write_parts(partition, arrays, EXCHANGE_BYTES)
-        return names + ledger.write_taken(partition, nodes, node_of[order], EXCHANGE_BYTES)
+        return trust_columns(result, np.where(counts > 1, 0.0, distances), self.exponent)
 
 
 def chunk_ranges(first: int, last: int, chunk: int) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.errors import InvalidInputError
+from pipeline.numerics.held_out import drawn
 from pipeline.numerics.products import portions
 from pipeline.numerics.reach import within_reach
 from pipeline.numerics.trees import FEW_DIMENSIONS
@@ -33,6 +34,7 @@ RANKED_POINTS = 128
 NO_GROUP = -1
 # Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
 LEAST_PROBES = 4
+HELD_OUT = ("held_distances", "held_neighbors")
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,8 @@ class Probes(SingleStage):
     def _cell_ranks(self, nodes: OrderedNodes, sample: IntArray) -> IntArray:
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
         points, rows = nodes.nodes(sample)
-        _, found = neighbors_among(
-            nodes, NO_GROUP, points, (rows << NODE_BITS_COUNT) | sample, nodes.n_cells, self.n_neighbors
-        )
+        keys, own_cells = (rows << NODE_BITS_COUNT) | sample, nodes.cell_of(sample)
+        _, found = neighbors_among(nodes, NO_GROUP, points, keys, own_cells, nodes.n_cells, self.n_neighbors)
         neighbor_cells = nodes.cell_of(found & NODE_BITS)
         ranks = np.empty_like(neighbor_cells)
         for first in range(0, len(points), RANKED_POINTS):
@@ -98,17 +99,19 @@ class Probes(SingleStage):
 
 @dataclass(frozen=True)
 class Neighbors(Stage):
-    """Distances and node numbers of the k nearest of every node, group by group."""
+    """Distances and node numbers of the k nearest of every node, group by group; and those of some rows apart, which
+    later stages take as if they were new."""
 
     cells: Outcome
     ordered: Outcome
     probes: Outcome
     n_neighbors: int
+    seed: int
     name = "neighbors"
-    version = 2
+    version = 3
 
     def settings(self) -> Json:
-        return {"n_neighbors": self.n_neighbors}
+        return {"n_neighbors": self.n_neighbors, "seed": self.seed}
 
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest, self.probes.ledger.digest]
@@ -121,41 +124,61 @@ class Neighbors(Stage):
         few = self.ordered.figures["n_columns"] <= FEW_DIMENSIONS
         search = neighbors_by_trees if few else partial(neighbors_by_cells, self.probes.figures["n_probes"])
         distances, found = search(nodes, partition, self.n_neighbors)
-        arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": (found & NODE_BITS).astype(np.int32)}
+        neighbors = (found & NODE_BITS).astype(np.int32)
+        arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": neighbors}
+        arrays |= self._held_out(partition, int(nodes.offsets[nodes.groups[partition]]), distances, neighbors)
         return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        for name in HELD_OUT:
+            ledger.write(name, np.concatenate([ledger.part(name, group).read() for group in sorted(figures)]))
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
-        return {**probed, "n_nodes": sum(entry["n_nodes"] for entry in figures.values())}, []
+        return {**probed, "n_nodes": sum(entry["n_nodes"] for entry in figures.values())}, list(HELD_OUT)
+
+    def _held_out(self, group: int, first: int, distances: FloatArray, neighbors: AnyArray) -> dict[str, AnyArray]:
+        """Neighbors of some rows of a group, the row itself left out. One that repeats has its like for a neighbor."""
+        rows, node_of = (self.ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
+        held = node_of[drawn(rows, self.ordered.figures["n_rows"], self.seed)]
+        apart, others = distances[held], neighbors[held]
+        repeated = np.bincount(node_of, minlength=len(distances))[held] > 1
+        apart[repeated, 0], others[repeated, 0] = 0.0, held[repeated] + first
+        return dict(zip(HELD_OUT, (apart, others), strict=True))
 
 
 def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -> tuple[FloatArray, IntArray]:
     """Distances (n, k) and keys (n, k) of the k nearest of a group's nodes among the cells nearest to each."""
     points, rows = nodes.group(group)
-    keys = node_keys(rows, int(nodes.offsets[nodes.groups[group]]))
-    distances, found = neighbors_among(nodes, group, points, keys, n_probes, k)
+    first = int(nodes.offsets[nodes.groups[group]])
+    own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
+    return enough_neighbors_among(nodes, group, points, node_keys(rows, first), own_cells, n_probes, k)
+
+
+def enough_neighbors_among(
+    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
+) -> tuple[FloatArray, IntArray]:
+    """`neighbors_among`, where a point whose probed cells hold fewer than k others probes twice as many, until they
+    do or there are no more."""
+    distances, found = neighbors_among(nodes, home, points, keys, own_cells, n_probes, k)
     lacking = np.flatnonzero(found[:, -1] < 0)
-    # A node whose probed cells hold fewer than k others probes twice as many, until they do.
-    while len(lacking):
+    while len(lacking) and n_probes < nodes.n_cells:
         n_probes = min(2 * n_probes, nodes.n_cells)
-        lists = neighbors_among(nodes, group, points[lacking], keys[lacking], n_probes, k)
+        lists = neighbors_among(nodes, home, points[lacking], keys[lacking], own_cells[lacking], n_probes, k)
         distances[lacking], found[lacking] = lists
         lacking = lacking[lists[1][:, -1] < 0]
     return distances, found
 
 
 def neighbors_among(
-    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, n_probes: int, k: int
+    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
 ) -> tuple[FloatArray, IntArray]:
-    """Distances (p, k) and keys (p, k) of the k nearest of some nodes among the `n_probes` cells nearest to each.
+    """Distances (p, k) and keys (p, k) of the k nearest of some points among the `n_probes` cells nearest to each.
 
-    Each node's own cell comes first, where most of its neighbors are; how far they are tells which others need not be
-    looked into. Where a list stays short there is distance inf and key -1.
+    Each point's own cell comes first, where most of its neighbors are; how far they are tells which others need not be
+    looked into. A node with a point's own key is left out. Where a list stays short there is distance inf and key -1.
     """
     distances, found = empty_lists(len(points), k)
-    own_cells = nodes.cell_of(keys & NODE_BITS)
     lists = points, keys, distances, found
-    _look_into(nodes, home, own_cells, np.arange(len(points)), *lists)
+    look_into(nodes, home, own_cells, np.arange(len(points)), *lists)
     waiting: list[tuple[AnyArray, AnyArray]] = []
     step = max(1, PROBE_ENTRIES // n_probes)
     for first in range(0, len(points), step):
@@ -166,12 +189,12 @@ def neighbors_among(
         waiting.append((probes[places, columns].astype(np.int32), (places + first).astype(np.int32)))
         if first + step >= len(points) or sum(len(cells) for cells, _ in waiting) > MOST_WAITING:
             cells, members = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
-            _look_into(nodes, home, cells, members, *lists)
+            look_into(nodes, home, cells, members, *lists)
             waiting = []
     return distances, found
 
 
-def _look_into(
+def look_into(
     nodes: OrderedNodes,
     home: int,
     cells: AnyArray,

@@ -18,9 +18,10 @@ NODE_BITS = (1 << NODE_BITS_COUNT) - 1
 
 
 class OrderedNodes:
-    """The nodes as the order stage left them, cell by cell."""
+    """The nodes as the order stage left them, cell by cell. With `chosen` (n,), `near_first` gives only those."""
 
-    def __init__(self, cells: Outcome, ordered: Outcome) -> None:
+    def __init__(self, cells: Outcome, ordered: Outcome, chosen: BoolArray | None = None) -> None:
+        self._chosen = chosen
         self.center_search = NeighborSearch(cells.ledger.read("centers").read())
         self.groups: IntArray = ordered.ledger.read("groups").read()
         self.offsets = np.concatenate([[0], np.cumsum(ordered.ledger.read("cell_sizes").read())])
@@ -79,7 +80,13 @@ class OrderedNodes:
             points, keys = self._read_nodes(int(self.group_of(cells[run[:1]])[0]), begin, end, home)
             for i in run.tolist():
                 place = slice(int(self.offsets[cells[i]]) - begin, int(self.offsets[cells[i] + 1]) - begin)
-                yield i, points[place], keys[place]
+                yield from self._those_chosen(i, points[place], keys[place])
+
+    def _those_chosen(self, i: int, points: AnyArray, keys: IntArray) -> Iterator[tuple[int, AnyArray, IntArray]]:
+        if self._chosen is None:
+            yield i, points, keys
+        elif len(mine := np.flatnonzero(self._chosen[keys & NODE_BITS])):
+            yield i, points[mine], keys[mine]
 
     def nodes(self, numbers: IntArray) -> tuple[AnyArray, IntArray]:
         """Points and source rows of single nodes, numbers rising."""

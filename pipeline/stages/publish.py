@@ -8,25 +8,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.trust import TRUST
 from pipeline.partitions import RowPartitions
-from pipeline.stages.embed import TRUST
+from pipeline.stages.space import registered
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, Json
+from pipeline.types import AnyArray, FloatArray, Json
 
 COORDINATES = ("projection", "restricted")
 DTYPES = {"ambiguous": np.bool_, "component": np.int64}
-PUBLISHED = (*COORDINATES, *TRUST, "ambiguous", "component")
+FLAGS = tuple(DTYPES)
+PUBLISHED = (*COORDINATES, *TRUST, *FLAGS)
 
 
 @dataclass(frozen=True)
 class Publish(Stage):
-    """Arrays named in PUBLISHED, a row for each row of the source."""
+    """Arrays named in COORDINATES, `columns` and FLAGS, a row for each row of the source.
+
+    `embedded` has the coordinates and columns side by side in `values`; a registration turns the coordinates.
+    """
 
     embedded: Outcome
     partitions: RowPartitions
     n_components: int
+    columns: tuple[str, ...] = TRUST
+    registration: Outcome | None = None
     name = "publish"
     version = 2
 
@@ -34,30 +41,38 @@ class Publish(Stage):
         return {"rows_each": self.partitions.rows_each}
 
     def inputs(self) -> list[str]:
-        return [self.embedded.ledger.digest]
+        registration = [] if self.registration is None else [self.registration.ledger.digest]
+        return [self.embedded.ledger.digest, *registration]
 
     def n_partitions(self) -> int:
         return self.partitions.count
 
     def prepare(self, ledger: StageLedger) -> None:
-        for name in PUBLISHED:
+        for name in self._names:
             self._array(ledger, name)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
         d = self.n_components
-        values = np.full((len(rows), 2 * d + len(TRUST)), np.nan)
+        values = np.full((len(rows), 2 * d + len(self.columns)), np.nan)
         ambiguous, component = np.zeros(len(rows), np.bool_), np.full(len(rows), -1, dtype=np.int64)
         self._gather(partition, {"values": values, "ambiguous": ambiguous, "component": component})
-        results = {"projection": values[:, :d], "restricted": values[:, d : 2 * d]}
-        results |= {name: values[:, 2 * d + i] for i, name in enumerate(TRUST)}
+        results = {"projection": self._turned(values[:, :d]), "restricted": self._turned(values[:, d : 2 * d])}
+        results |= {name: values[:, 2 * d + i] for i, name in enumerate(self.columns)}
         for name, array in {**results, "ambiguous": ambiguous, "component": component}.items():
             self._array(ledger, name).write(rows.start, array)
         return {"n_embedded": int(np.isfinite(values[:, 0]).sum())}, []
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_embedded = sum(entry["n_embedded"] for entry in figures.values())
-        return {"n_rows": self.partitions.n_rows, "n_embedded": n_embedded}, list(PUBLISHED)
+        return {"n_rows": self.partitions.n_rows, "n_embedded": n_embedded}, list(self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*COORDINATES, *self.columns, *FLAGS)
+
+    def _turned(self, coordinates: FloatArray) -> FloatArray:
+        return coordinates if self.registration is None else registered(self.registration, coordinates)
 
     def _array(self, ledger: StageLedger, name: str) -> RowArray:
         shape = (self.partitions.n_rows, *((self.n_components,) if name in COORDINATES else ()))

@@ -1,20 +1,24 @@
 """Stage 6, rows: geodesic distances of every node to the landmarks, a batch of landmarks at a time.
 
 A partition is a batch; it writes its share (n, batch) of the (n, m) table, chunked along the nodes, so that a block of
-nodes can be read alone. The graph is loaded once per process.
+nodes can be read alone. The graph is loaded once per process. Beside it are the distances that some rows would have if
+they were new: over their neighbors.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 
 import numpy as np
 
 from pipeline.errors import StoreError
+from pipeline.numerics.geodesics import rows_through_neighbors
 from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.vectors import LANES
 from pipeline.stages.connected import connected_graph
+from pipeline.stages.neighbors import HELD_OUT
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
@@ -40,11 +44,12 @@ class Rows(Stage):
     """Shortest paths from each landmark along the graph and its bridges, infinite where a node was dropped."""
 
     ordered: Outcome
+    neighbors: Outcome
     graph: Outcome
     components: Outcome
     landmarks: Outcome
     name = "rows"
-    version = 3
+    version = 4
 
     def settings(self) -> Json:
         return {"provider": "geodesic", "batch": self._batch, "nodes_per_chunk": self._nodes_per_chunk}
@@ -69,7 +74,9 @@ class Rows(Stage):
         if not np.isfinite(between).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
         names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
-        return names + ledger.write_parts(partition, {"between": between})
+        apart, places, neighbors = self._held_out
+        held = rows_through_neighbors(apart, places, lengths[neighbors].astype(np.float32))
+        return names + ledger.write_parts(partition, {"between": between, "held_out": held})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
@@ -77,6 +84,14 @@ class Rows(Stage):
 
     def release(self) -> None:
         _LOADED.drop()
+
+    @cached_property
+    def _held_out(self) -> tuple[FloatArray, IntArray, IntArray]:
+        """Of rows that are taken as if they were new: distances to their neighbors (h, k), and the places of these
+        (h, k) among all of them (u,)."""
+        apart, others = (self.neighbors.ledger.read(name).read() for name in HELD_OUT)
+        neighbors, places = np.unique(others, return_inverse=True)
+        return apart, places.reshape(others.shape), neighbors
 
     @property
     def _batch(self) -> int:

@@ -82,10 +82,7 @@ class Validate(Stage):
             )
         ranges = self._merged_ranges(ledger)
         n_rows, n_columns = self.source.shape
-        if (ranges[0] == ranges[1]).all():
-            raise InvalidInputError(
-                f"all {n_rows - n_bad} rows of {self.source.name} are identical; there is nothing to embed."
-            )
+        self._refuse_content(ranges, largest, n_rows - n_bad)
         ledger.write("moments", self._merged_moments(ledger))
         ledger.write("ranges", ranges)
         digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
@@ -93,6 +90,12 @@ class Validate(Stage):
         report = {"content": content, "largest": largest, "n_rows": n_rows, "n_columns": n_columns}
         report |= {"n_dropped_rows": n_bad, "dtype": self.source.dtype.str, "rows_each": self.partitions.rows_each}
         return report, ["moments", "ranges"]
+
+    def _refuse_content(self, ranges: FloatArray, largest: float, n_usable: int) -> None:
+        if (ranges[0] == ranges[1]).all():
+            raise InvalidInputError(
+                f"all {n_usable} rows of {self.source.name} are identical; there is nothing to embed."
+            )
 
     def _refuses(self, figures: Json) -> bool:
         bad = self.missing == "error" and figures["bad_entries"] > 0

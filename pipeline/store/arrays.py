@@ -69,6 +69,16 @@ class RowArray:
             rows[first - start : last - start] = self._chunk(chunk)[first - base : last - base]
         return rows
 
+    def take(self, numbers: AnyArray) -> AnyArray:
+        """Single rows, their numbers rising; each chunk that holds any is read once."""
+        rows = np.empty((len(numbers), *self.shape[1:]), dtype=self.dtype)
+        chunks, begins = np.unique(numbers // self.chunk_rows, return_index=True)
+        for chunk, begin, end in zip(chunks.tolist(), begins, [*begins[1:], len(numbers)], strict=True):
+            base = chunk * self.chunk_rows
+            block = self.read(base, min(base + self.chunk_rows, self.shape[0]))
+            np.take(block, numbers[begin:end] - base, axis=0, out=rows[begin:end])
+        return rows
+
     def _chunk(self, chunk: int) -> AnyArray:
         key = self._chunk_key(chunk)
         data = self._objects.read_bytes(key)

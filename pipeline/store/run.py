@@ -18,7 +18,11 @@ from pipeline.store.objects import Objects
 from pipeline.types import Json
 
 MARKER, JOURNAL, MANIFEST, PLAN = "trigpoint.json", "journal.json", "manifest.json", "plan.json"
+VERSIONS = "versions"
+VERSION_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DIGEST = re.compile("[0-9a-f]{20}")
+FIT, EXTENSION, MODEL = "fit", "extension", "model"
+KINDS = {FIT: "a fitted run", EXTENSION: "new points in the space of a run", MODEL: "a model exported from a run"}
 
 
 def local_path(url: str | Path) -> Path:
@@ -29,8 +33,8 @@ def local_path(url: str | Path) -> Path:
     return Path(text.removeprefix("file://"))
 
 
-def create_run(url: str | Path) -> DurableLocalStore:
-    """The store of a new or earlier run, ready to be written; anything else that is there is refused."""
+def create_run(url: str | Path, kind: str = FIT) -> DurableLocalStore:
+    """The store of a new or earlier run of a kind, ready to be written; anything else that is there is refused."""
     root = local_path(url)
     if root.exists() and not root.is_dir():
         raise InvalidInputError(f"store={str(url)!r} is a file; name a folder that is empty or not there yet.")
@@ -38,9 +42,14 @@ def create_run(url: str | Path) -> DurableLocalStore:
     # A write of the very first file may have been interrupted.
     if root.exists() and any(not path.name.endswith(PARTIAL_SUFFIX) for path in root.iterdir()):
         check_format(store)
+        if kind_of(store) != kind:
+            raise InvalidInputError(
+                f"{str(url)!r} holds {KINDS[kind_of(store)]}, not {KINDS[kind]}; name another folder."
+            )
         return store
+    marker = {"format_version": FORMAT_VERSION} | ({} if kind == FIT else {"kind": kind})
     try:
-        Objects(store).write(MARKER, {"format_version": FORMAT_VERSION})
+        Objects(store).write(MARKER, marker)
     except OSError as error:
         raise StoreError(f"{root} cannot be written: {error.strerror or error}; choose another place.") from error
     return store
@@ -54,6 +63,11 @@ def open_store(url: str | Path, writable: bool = False) -> DurableLocalStore:
     store = DurableLocalStore(root, read_only=not writable)
     check_format(store)
     return store
+
+
+def kind_of(store: Store) -> str:
+    """What a store holds, one of KINDS."""
+    return str((Objects(store).read(MARKER) or {}).get("kind", FIT))
 
 
 def check_format(store: Store) -> None:
@@ -121,6 +135,33 @@ def publish(store: Store, manifest: Json, ledgers: list[StageLedger]) -> None:
 def read_manifest(store: Store) -> Json | None:
     """What is published, if anything is; a manifest that was changed is an error."""
     return Objects(store).declared(MANIFEST)
+
+
+def published_manifest(store: DurableLocalStore, version: str | None = None) -> Json:
+    """What is published, under a version's name if one is given; an error if there is no such thing."""
+    manifest = read_manifest(store) if version is None else read_version(store, version)
+    if manifest is None and version is not None:
+        listed = ", ".join(versions(store)) or "there are none"
+        raise InvalidInputError(f"version={version!r} is not in {store.root}; versions: {listed}.")
+    if manifest is None:
+        raise StoreError(
+            f"{store.root} has nothing published yet; run the fit to its end (`trigpoint status` tells how far it is)."
+        )
+    return manifest
+
+
+def versions(store: Store) -> list[str]:
+    """The names of the versions that can be read, in the order of their making."""
+    objects = Objects(store)
+    names = [name.removesuffix(".json") for name in objects.names(VERSIONS) if name.endswith(".json")]
+    return sorted(names, key=lambda name: (int((read_version(store, name) or {}).get("number", 0)), name))
+
+
+def read_version(store: Store, name: str) -> Json | None:
+    """The manifest of a version."""
+    if not VERSION_NAME.fullmatch(name):
+        return None
+    return Objects(store).declared(f"{VERSIONS}/{name}.json")
 
 
 def published_ledger(store: Store, manifest: Json, stage: str) -> StageLedger:

@@ -50,7 +50,7 @@ def neighbors_of(folder, data, k, rows_each=2500, recall=0.995):
         assigned = run_stage(held, Assign(scaled, cut, cells))
         ordered = run_stage(held, Order(assigned, cut.count, rows_each))
         probes = run_stage(held, Probes(cells, ordered, k, seed=0, recall=recall))
-        return scaled, ordered, run_stage(held, Neighbors(cells, ordered, probes, k))
+        return scaled, ordered, run_stage(held, Neighbors(cells, ordered, probes, k, seed=0))
 
 
 def gathered(outcome, name, n_groups):

@@ -1,0 +1,179 @@
+"""An extension: new rows in the space of a fitted run, in a store of their own.
+
+The run is only read, and by the digests of one published state: what is published meanwhile does not touch an extension
+that is under way.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from pipeline.config import ExtendSettings
+from pipeline.errors import EmptySourceError, InvalidInputError
+from pipeline.fitting import (
+    Around,
+    Runner,
+    at_once,
+    described_source,
+    publish,
+    require_apart,
+    run_stages,
+)
+from pipeline.numerics.trust import TRUST
+from pipeline.partitions import RowPartitions, automatic_bytes
+from pipeline.sources import Source, open_source
+from pipeline.stages.batch import ReplayedSource, ValidateBatch
+from pipeline.stages.partition import Assign, Order
+from pipeline.stages.place import RANKS, Place
+from pipeline.stages.publish import COORDINATES, FLAGS, Publish
+from pipeline.stages.search import Search
+from pipeline.stages.space import FittedSpace, fitted_space
+from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
+from pipeline.store import lease, run
+from pipeline.types import Json
+
+COLUMNS = (*TRUST, *RANKS)
+# Every stage that an extension may have, in order.
+STAGES = tuple(stage.name for stage in (ValidateBatch, Assign, Order, Search, Place, Publish))
+
+
+@dataclass(frozen=True)
+class Extended:
+    """What an extension came to: the outcomes of its stages by name."""
+
+    outcomes: dict[str, Outcome]
+
+    @property
+    def n_computed(self) -> int:
+        """Partitions that this call had to compute."""
+        return sum(outcome.n_computed for outcome in self.outcomes.values())
+
+    @property
+    def drift(self) -> Json | None:
+        """How the batch compares with the fitted rows; None for one without rows."""
+        return dict(self.outcomes["place"].figures["drift"]) if "place" in self.outcomes else None
+
+
+def opened_space(settings: ExtendSettings) -> FittedSpace:
+    """The space that an extension goes into."""
+    store = run.open_store(settings.store)
+    if run.kind_of(store) == run.EXTENSION:
+        raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[run.EXTENSION]}; name the run itself.")
+    return fitted_space(store, run.published_manifest(store, settings.version))
+
+
+def extend(
+    settings: ExtendSettings,
+    watch: Watch | None = None,
+    take_over: bool = False,
+    data: object | None = None,
+    execute: Execute = serially,
+    around: Around = at_once,
+) -> Extended:
+    """Place new rows, and say whether they are like the fitted ones; `data` is an array to take for the source."""
+    space = opened_space(settings)
+    source = checked_batch(settings, space, data)
+    store = run.create_run(settings.output, run.EXTENSION)
+
+    def stages(run_one: Runner) -> dict[str, Outcome]:
+        return chain(settings, space, source, run_one)
+
+    with lease.acquire(store, take_over) as held:
+        outcomes = run_stages(store, held, stages, watch, execute, around)
+        publish(held, _manifest(settings, space, source), outcomes)
+    return Extended(outcomes)
+
+
+def checked_batch(settings: ExtendSettings, space: FittedSpace, data: object | None = None) -> Source | None:
+    """The new rows; None if there are none, which is no error: a night without new data comes to every schedule."""
+    require_apart("output", settings.output, settings.store)
+    given = settings.source if data is None else data
+    if data is None:
+        require_apart("output", settings.output, settings.source)
+    try:
+        source = batch_source(settings, space, given)
+    except EmptySourceError:
+        return None
+    n_columns = int(space.source["n_columns"])
+    if source.shape[1] != n_columns:
+        raise InvalidInputError(
+            f"{source.name} has {source.shape[1]} columns; the run was fitted on {n_columns}: give the same columns in "
+            "the same order."
+        )
+    return source
+
+
+def batch_source(settings: ExtendSettings, space: FittedSpace, data: object) -> Source:
+    """The new rows, opened as the fit opened its own as far as they allow it.
+
+    Array, ids and columns of the fit are looked for first. Columns are found by their names, whatever their order;
+    where either side has no names, they are counted.
+    """
+    first: InvalidInputError | None = None
+    for key, id_column, columns in _ways_to_open(settings, space):
+        try:
+            return open_source(data, key, columns, id_column)
+        except EmptySourceError:
+            raise
+        except InvalidInputError as error:
+            first = first or error
+    raise first or InvalidInputError(f"{settings.source} cannot be opened.")
+
+
+def _ways_to_open(
+    settings: ExtendSettings, space: FittedSpace
+) -> Iterator[tuple[str | None, str | None, list[str] | None]]:
+    fitted, names = space.settings, list(space.source["column_names"])
+    numbered = names == [str(number) for number in range(len(names))]
+    named = fitted["columns"] or (None if numbered else names)
+    keys = (settings.key,) if settings.key is not None else dict.fromkeys((fitted["key"], None))
+    ids = (settings.id_column,) if settings.id_column is not None else dict.fromkeys((fitted["id_column"], None))
+    for key, id_column in product(keys, ids):
+        yield key, id_column, named
+    if named is not None and not fitted["columns"]:
+        # A table without names has as many columns, or is refused for that.
+        yield settings.key, settings.id_column, None
+
+
+def chain(settings: ExtendSettings, space: FittedSpace, source: Source | None, run_one: Runner) -> dict[str, Outcome]:
+    """Every stage of an extension after the other; the outcomes by the stages' names."""
+    outcomes: dict[str, Outcome] = {}
+
+    def done(stage: Stage) -> Outcome:
+        outcomes[stage.name] = run_one(stage)
+        return outcomes[stage.name]
+
+    d = space.model.n_components
+    if source is None:
+        done(Publish(space.stages["model"], RowPartitions(0, 1), d, COLUMNS))
+        return outcomes
+    cut = batch_partitions(settings, space, source)
+    fitted = space.stages
+    validated = done(ValidateBatch(source, cut, settings.missing, space.exponent_of_source))
+    standardize = bool(space.settings["standardize"])
+    data = ReplayedSource(source, fitted["validate"], standardize, fitted.get("axes"), validated, space.point_dtype)
+    ordered = done(Order(done(Assign(data, cut, fitted["cells"])), cut.count, cut.rows_each))
+    searched = done(Search(space, ordered))
+    placed = done(Place(space, ordered, searched, cut, settings.level))
+    done(Publish(placed, cut, d, COLUMNS))
+    return outcomes
+
+
+def batch_partitions(settings: ExtendSettings, space: FittedSpace, source: Source) -> RowPartitions:
+    """How new rows are cut: a row counts with its neighbors and its results, which may take more than its own."""
+    n_rows, d = source.shape[0], space.model.n_components
+    row_bytes = source.shape[1] * source.dtype.itemsize + 12 * space.n_neighbors + 8 * (2 * d + len(COLUMNS))
+    each = automatic_bytes(n_rows * row_bytes) if settings.partition_mib == "auto" else settings.partition_mib << 20
+    return RowPartitions.of_bytes(n_rows, row_bytes, each)
+
+
+def _manifest(settings: ExtendSettings, space: FittedSpace, source: Source | None) -> Json:
+    has_ids = source is not None and source.has_ids
+    id_column = (settings.id_column or space.settings["id_column"]) if has_ids else None
+    described = {"name": "", "n_rows": 0} if source is None else described_source(source)
+    return {
+        "settings": {"id_column": id_column, "missing": settings.missing, "level": settings.level},
+        "source": described,
+        "arrays": [*COORDINATES, *COLUMNS, *FLAGS],
+        "space": space.identity,
+    }

@@ -1,0 +1,46 @@
+"""Whether a batch of rows looks like the training rows: the two-sample test of Kolmogorov and Smirnov, in portions.
+
+A trust column of the batch is counted into the gaps between the reference values and onto the values themselves. Counts
+of portions add up, and the greatest difference between the two distributions can be read from them exactly: between two
+reference values only the batch's distribution rises, so the extremes are at reference values or just before them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import kstwo
+
+from pipeline.types import FloatArray, IntArray
+
+
+class TwoSampleTest(NamedTuple):
+    """The greatest difference between two distributions, and how often as much comes by chance."""
+
+    statistic: float
+    p_value: float
+
+
+def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> IntArray:
+    """How many values, each counted `weights` times, are below, at and between the reference values.
+
+    reference: (s,) rising, perhaps with repetitions, which have counts of 0. Returns (2 s + 1,): below the first, at
+    it, between it and the second, and so on.
+    """
+    left = np.searchsorted(reference, values, side="left")
+    at = (left < len(reference)) & (reference[np.minimum(left, len(reference) - 1)] == values)
+    return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
+
+
+def two_sample_test(reference: FloatArray, counts: IntArray) -> TwoSampleTest:
+    """Test a batch, given by its `gap_counts`, against the reference values (s,), rising."""
+    n_batch, n_reference = int(counts.sum()), len(reference)
+    if not n_batch:
+        return TwoSampleTest(0.0, 1.0)
+    reached = np.cumsum(counts) / n_batch
+    # Equal reference values have the batch's counts at the first of them.
+    first = np.unique(reference, return_index=True)[1]
+    at, before = reached[2 * first + 1], reached[2 * first]
+    up_to = np.append(first[1:], n_reference) / n_reference
+    statistic = float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
+    effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
+    return TwoSampleTest(statistic, float(np.clip(kstwo.sf(statistic, effective), 0.0, 1.0)))

@@ -1,0 +1,92 @@
+"""Stage 3 of an extension, search: the fitted nodes nearest to new points, among the stored cells only.
+
+New points come ordered by cell, so that those searched together look into the same cells. In few dimensions the
+nearest cells tell how far to look, and boxes which others to look into; in many, each point probes as many cells as the
+fit's own did.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.numerics.trees import FEW_DIMENSIONS, reached_boxes
+from pipeline.stages.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
+from pipeline.stages.ordered import NODE_BITS, OrderedNodes, empty_lists
+from pipeline.stages.space import FittedSpace
+from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+
+# Boxes that points may reach, listed at once at most: 128 MB.
+MOST_REACHED = 1 << 23
+
+
+@dataclass(frozen=True)
+class Search(Stage):
+    """Distances and numbers of the k embedded nodes nearest to each new point, and the component it belongs to.
+
+    Where a node that is not embedded is nearer than all of them, the point belongs to that one's component.
+    """
+
+    space: FittedSpace
+    ordered: Outcome
+    name = "search"
+
+    def settings(self) -> Json:
+        return {"n_neighbors": self.space.n_neighbors}
+
+    def inputs(self) -> list[str]:
+        return [self.ordered.ledger.digest, *self.space.identity]
+
+    def n_partitions(self) -> int:
+        return len(self.ordered.figures["nodes_each"])
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        points = self.ordered.ledger.part("points", partition).read()
+        groups = self.ordered.ledger.read("groups").read()[partition : partition + 2]
+        own_cells = np.repeat(np.arange(*groups), self.ordered.ledger.part("sizes", partition).read())
+        kept = self.space.kept
+        distances, found = self._nearest(points, own_cells, self.space.n_neighbors, kept)
+        nearest = found[:, 0]
+        if kept is not None:
+            apart, dropped = self._nearest(points, own_cells, 1, ~kept)
+            nearest = np.where(apart[:, 0] < distances[:, 0], dropped[:, 0], nearest)
+        arrays: dict[str, AnyArray] = {
+            "distances": distances,
+            "neighbors": found.astype(np.int32),
+            "component": self.space.component_of(nearest),
+        }
+        return {"n_points": len(points)}, ledger.write_parts(partition, arrays)
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        return {"n_points": sum(entry["n_points"] for entry in figures.values())}, []
+
+    def _nearest(
+        self, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
+    ) -> tuple[FloatArray, IntArray]:
+        nodes = OrderedNodes(self.space.stages["cells"], self.space.stages["order"], chosen)
+        if points.shape[1] <= FEW_DIMENSIONS:
+            distances, found = exact_neighbors(nodes, points, own_cells, k)
+        else:
+            n_probes, nobody = self.space.stages["neighbors"].figures["n_probes"], np.full(len(points), -1)
+            distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
+        return distances, found & NODE_BITS
+
+
+def exact_neighbors(nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, k: int) -> tuple[FloatArray, IntArray]:
+    """Distances (p, k) and keys (p, k) of the k nearest nodes of points in few dimensions, which come cell by cell."""
+    distances, found = empty_lists(len(points), k)
+    lists = points, np.full(len(points), -1), distances, found
+    everyone = np.arange(len(points))
+    look_into(nodes, NO_GROUP, own_cells, everyone, *lists)
+    _, near = nodes.center_search.query(points, min(LEAST_PROBES, nodes.n_cells))
+    others, columns = np.nonzero(near != own_cells[:, None])
+    look_into(nodes, NO_GROUP, near[others, columns], others, *lists)
+    known = np.column_stack([own_cells, near])
+    step = max(1, MOST_REACHED // nodes.n_cells)
+    for first in range(0, len(points), step):
+        block = slice(first, first + step)
+        sizes = np.diff(np.flatnonzero(np.diff(own_cells[block], prepend=-1, append=-1)))
+        places, cells = reached_boxes(points[block], distances[block, -1], sizes, nodes.boxes, known[block])
+        look_into(nodes, NO_GROUP, cells, places + first, *lists)
+    return distances, found

@@ -1,0 +1,117 @@
+"""A fitted run as new points see it: what extending needs of its stages, small enough to be sent to workers."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import StoreError
+from pipeline.numerics.mds import LandmarkModel
+from pipeline.stages.connected import kept_nodes
+from pipeline.stages.model import load_model
+from pipeline.stages.preprocess import point_dtype
+from pipeline.stages.stage import Outcome
+from pipeline.store import run
+from pipeline.store.durable import DurableLocalStore
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+
+NEEDED = ("validate", "cells", "order", "neighbors", "graph", "components", "rows", "model", "calibrate")
+OPTIONAL = ("axes", "register")
+
+
+@dataclass(frozen=True)
+class FittedSpace:
+    """The stages of a published run by name, and what it was told."""
+
+    stages: dict[str, Outcome]
+    settings: Json
+    source: Json
+
+    @property
+    def identity(self) -> list[str]:
+        """What names the space: results of extending to it depend on nothing else of the run."""
+        return [f"{name}/{stage.ledger.digest}" for name, stage in sorted(self.stages.items())]
+
+    @property
+    def n_neighbors(self) -> int:
+        return int(self.settings["n_neighbors"])
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.stages["order"].figures["n_nodes"])
+
+    @property
+    def exponent(self) -> int:
+        """The power of two that takes lengths to the user's units."""
+        return int(self.stages["calibrate"].figures["exponent"])
+
+    @property
+    def exponent_of_source(self) -> int:
+        """The power of two that the data itself was scaled by."""
+        return int(np.frexp(self.stages["validate"].figures["largest"])[1])
+
+    @property
+    def weight(self) -> float:
+        """Of a point's length in restricted reconstruction."""
+        return float(self.stages["calibrate"].figures["weight"])
+
+    @property
+    def point_dtype(self) -> np.dtype[Any]:
+        return point_dtype(np.dtype(self.stages["validate"].figures["dtype"]))
+
+    @cached_property
+    def model(self) -> LandmarkModel:
+        return load_model(self.stages["model"].ledger)
+
+    @cached_property
+    def kept(self) -> BoolArray | None:
+        """Which nodes are embedded; None if all are."""
+        if self.stages["components"].figures["n_kept"] == self.n_nodes:
+            return None
+        return kept_nodes(self.stages["graph"], self.stages["components"])
+
+    @cached_property
+    def calibration(self) -> dict[str, FloatArray]:
+        """The trust columns of rows like the training rows, each rising."""
+        ledger = self.stages["calibrate"].ledger
+        return {name: ledger.read(name).read() for name in self.stages["calibrate"].figures["quantiles"]}
+
+    def component_of(self, nodes: AnyArray) -> IntArray:
+        """The component of the neighbor graph that each of some nodes is in."""
+        if self.stages["components"].figures["n_components"] == 1:
+            return np.zeros(len(nodes), dtype=np.int64)
+        return np.asarray(self.stages["graph"].ledger.read("components").read()[nodes])
+
+    def in_users_frame(self, coordinates: FloatArray) -> FloatArray:
+        """Coordinates in the user's units, turned to agree with the version before if the run was fitted again."""
+        scaled = np.ldexp(coordinates, self.exponent)
+        return registered(self.stages["register"], scaled) if "register" in self.stages else scaled
+
+
+def registered(registration: Outcome, coordinates: FloatArray) -> FloatArray:
+    """Coordinates (p, d) turned and moved as a registration says, each row by itself in a fixed order."""
+    turn, shift = (registration.ledger.read(name).read() for name in ("turn", "shift"))
+    moved = np.repeat(shift[None], len(coordinates), axis=0)
+    for column, along in zip(coordinates.T, turn, strict=True):
+        moved += column[:, None] * along
+    return moved
+
+
+def fitted_space(store: DurableLocalStore, manifest: Json) -> FittedSpace:
+    """The space of a published run."""
+    stages = {}
+    for name in (*NEEDED, *OPTIONAL):
+        if name in manifest["stages"]:
+            ledger = run.published_ledger(store, manifest, name)
+            figures = ledger.finished()
+            if figures is None:
+                raise StoreError(f"stage {name} of {store} is published but not complete: verify the store.")
+            stages[name] = Outcome(ledger, figures, 0)
+    absent = [name for name in NEEDED if name not in stages]
+    if absent:
+        raise StoreError(
+            f"{store} was fitted by a version that did not have {', '.join(absent)}; run the fit again, which computes "
+            "what is missing."
+        )
+    return FittedSpace(stages, manifest["settings"], manifest["source"])

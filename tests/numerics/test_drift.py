@@ -1,0 +1,53 @@
+"""The two-sample test in portions: scipy's, whatever the portions, and the level that it states."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp
+
+from pipeline.numerics.drift import gap_counts, two_sample_test
+
+
+@given(seed=st.integers(0, 2**32 - 1), ties=st.booleans())
+def test_the_statistic_is_that_of_scipy(seed, ties):
+    rng = np.random.default_rng(seed)
+    reference, batch = rng.normal(size=rng.integers(1, 80)), rng.normal(0.3, 1.2, size=rng.integers(1, 80))
+    if ties:
+        reference, batch = reference.round(), batch.round()
+    reference = np.sort(reference)
+    counts = gap_counts(reference, batch, np.ones(len(batch), dtype=np.int64))
+    expected = ks_2samp(reference, batch, method="asymp")
+    found = two_sample_test(reference, counts)
+    assert found.statistic == pytest.approx(expected.statistic, abs=1e-12)
+    assert found.p_value == pytest.approx(expected.pvalue, abs=1e-9)
+
+
+def test_portions_add_up_and_weights_repeat(rng):
+    reference, batch = np.sort(rng.normal(size=200)), rng.normal(size=90)
+    weights = rng.integers(1, 4, size=90)
+    whole = gap_counts(reference, np.repeat(batch, weights), np.ones(weights.sum(), dtype=np.int64))
+    parts = sum(gap_counts(reference, batch[i::3], weights[i::3]) for i in range(3))
+    np.testing.assert_array_equal(parts, whole)
+    assert whole.sum() == weights.sum()
+
+
+def test_no_rows_are_no_evidence():
+    assert two_sample_test(np.arange(5.0), np.zeros(11, dtype=np.int64)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40, 1000])
+def test_the_level_holds_for_batches_of_the_same_kind(rng, size):
+    reference, n_batches = np.sort(rng.normal(size=5000)), 1000
+    ones = np.ones(size, dtype=np.int64)
+    alarms = sum(
+        two_sample_test(reference, gap_counts(reference, rng.normal(size=size), ones)).p_value < 0.05
+        for _ in range(n_batches)
+    )
+    assert alarms <= 0.05 * n_batches + 3 * np.sqrt(0.05 * 0.95 * n_batches)
+
+
+def test_a_shifted_batch_is_told(rng):
+    reference = np.sort(rng.normal(size=5000))
+    counts = gap_counts(reference, rng.normal(0.5, 1, size=300), np.ones(300, dtype=np.int64))
+    assert two_sample_test(reference, counts).p_value < 1e-6

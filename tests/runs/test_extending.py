@@ -1,0 +1,197 @@
+"""Extending: the numbers of the estimator, the same bytes however the work is cut, faults in words."""
+
+import numpy as np
+import pytest
+from small import SETTINGS, contents, fitted, roll_file
+
+from pipeline import LandmarkIsomap, open_run
+from pipeline.config import ExtendSettings, job_settings
+from pipeline.datasets import swiss_roll
+from pipeline.errors import InvalidInputError, StoreError
+from pipeline.extending import COLUMNS, extend
+from pipeline.stages.publish import COORDINATES, PUBLISHED
+
+ARRAYS = (*PUBLISHED, *COLUMNS[4:])
+
+
+def extended(store, source, output, watch=None, **settings):
+    given = {"store": str(store), "source": str(source), "output": str(output), **settings}
+    return extend(job_settings(ExtendSettings, given), watch)
+
+
+def saved(folder, name, rows):
+    np.save(folder / name, rows)
+    return folder / name
+
+
+def results(store):
+    opened = open_run(store)
+    return {name: opened.embedding(name).tobytes() for name in ARRAYS}
+
+
+@pytest.fixture(scope="module", params=[3, 64], ids=["trees", "cells"])
+def roll(request, tmp_path_factory):
+    """A fitted roll, in few or many columns, and new points on it."""
+    folder = tmp_path_factory.mktemp("roll")
+    points = swiss_roll(6000, seed=0).points
+    if request.param > 3:
+        points = points @ np.linalg.qr(np.random.default_rng(0).normal(size=(request.param, 3)))[0].T
+    training, new = points[:4500], points[4500:]
+    np.save(folder / "training.npy", training)
+    fitted(folder / "training.npy", folder / "run", recall=1)
+    return folder, training, new
+
+
+@pytest.mark.parametrize("extension", ["projection", "restricted"])
+def test_new_rows_are_placed_as_by_the_estimator(roll, tmp_path, extension):
+    folder, training, new = roll
+    extended(folder / "run", saved(tmp_path, "new.npy", new), tmp_path / "out")
+    isomap = LandmarkIsomap(8, 2, n_landmarks=70, extension=extension, random_state=0).fit(training)
+    expected = isomap.transform(new)
+    # Signs of components are the same on both sides: the largest entry of each eigenvector is positive.
+    np.testing.assert_allclose(
+        open_run(tmp_path / "out").embedding(extension), expected, atol=1e-5 * np.abs(expected).max(), rtol=0
+    )
+
+
+def test_training_rows_return_to_their_places(roll, tmp_path):
+    folder, training, _ = roll
+    extended(folder / "run", folder / "training.npy", tmp_path / "out")
+    run, out = open_run(folder / "run"), open_run(tmp_path / "out")
+    for name in COORDINATES:
+        assert out.embedding(name).tobytes() == run.embedding(name).tobytes()
+    assert (out.embedding("nearest") == 0).all()
+
+
+@pytest.mark.parametrize("settings", [{"partition_mib": 1}, {"partition_mib": 64}])
+def test_neither_chunks_nor_order_change_a_row(roll, tmp_path, settings):
+    folder, _, new = roll
+    many = np.concatenate([new] * 6)[:8500]
+    extended(folder / "run", saved(tmp_path, "new.npy", many), tmp_path / "whole")
+    shuffled = np.random.default_rng(1).permutation(len(many))
+    extended(folder / "run", saved(tmp_path, "shuffled.npy", many[shuffled]), tmp_path / "out", **settings)
+    whole, out = open_run(tmp_path / "whole"), open_run(tmp_path / "out")
+    for name in ARRAYS:
+        assert whole.embedding(name)[shuffled].tobytes() == out.embedding(name).tobytes(), name
+    assert whole.drift == out.drift
+
+
+def test_the_same_batch_again_computes_nothing(roll, tmp_path):
+    folder, _, new = roll
+    source = saved(tmp_path, "new.npy", new)
+    assert extended(folder / "run", source, tmp_path / "out").n_computed > 0
+    before = contents(tmp_path / "out")
+    assert extended(folder / "run", source, tmp_path / "out").n_computed == 0
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_empty_batch_has_no_rows_and_is_no_error(roll, tmp_path):
+    folder, training, _ = roll
+    extended(folder / "run", saved(tmp_path, "none.npy", training[:0]), tmp_path / "out")
+    out = open_run(tmp_path / "out")
+    assert out.embedding("projection").shape == (0, 2)
+    assert out.embedding("gap").shape == (0,)
+    assert (out.n_rows, out.drift) == (0, None)
+
+
+def test_one_row_and_equal_rows_are_batches_too(roll, tmp_path):
+    folder, _, new = roll
+    extended(folder / "run", saved(tmp_path, "one.npy", new[:1]), tmp_path / "one")
+    extended(folder / "run", saved(tmp_path, "same.npy", np.repeat(new[:1], 9, axis=0)), tmp_path / "same")
+    one, same = open_run(tmp_path / "one"), open_run(tmp_path / "same")
+    np.testing.assert_array_equal(same.embedding(), np.repeat(one.embedding(), 9, axis=0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
+def test_rows_of_another_dtype_are_taken_for_their_values(roll, tmp_path, dtype):
+    folder, _, new = roll
+    values = new[:300].astype(dtype)
+    extended(folder / "run", saved(tmp_path, "as_is.npy", values), tmp_path / "as_is")
+    extended(folder / "run", saved(tmp_path, "doubles.npy", values.astype(np.float64)), tmp_path / "doubles")
+    assert results(tmp_path / "as_is") == results(tmp_path / "doubles")
+
+
+def test_missing_rows_are_refused_or_left_out(roll, tmp_path):
+    folder, _, new = roll
+    holes = new[:50].copy()
+    holes[7, 1] = np.nan
+    source = saved(tmp_path, "holes.npy", holes)
+    with pytest.raises(InvalidInputError, match="1 NaN or infinite entries in 1 rows, first in rows 7"):
+        extended(folder / "run", source, tmp_path / "out")
+    extended(folder / "run", source, tmp_path / "out", missing="drop")
+    out = open_run(tmp_path / "out")
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(out.embedding("residual_rank"))), [7])
+    assert out.embedding("component")[7] == -1
+
+
+def test_what_does_not_fit_the_run_is_named(roll, tmp_path):
+    folder, training, new = roll
+    with pytest.raises(InvalidInputError, match=f"has 2 columns; the run was fitted on {new.shape[1]}"):
+        extended(folder / "run", saved(tmp_path, "narrow.npy", new[:, :2]), tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="beyond .* times the fitted data"):
+        extended(folder / "run", saved(tmp_path, "huge.npy", new * 1e200), tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="holds a fitted run, not new points"):
+        extended(folder / "run", folder / "training.npy", folder / "run2")
+        fitted(folder / "training.npy", tmp_path / "other")
+        extended(folder / "run", folder / "training.npy", tmp_path / "other")
+    with pytest.raises(InvalidInputError, match="output=.* is inside the source"):
+        extended(folder / "run", folder / "training.npy", folder / "run" / "out")
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        extended(tmp_path / "nothing", folder / "training.npy", tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="version='7' is not in .*there are none"):
+        extended(folder / "run", folder / "training.npy", tmp_path / "out", version="7")
+
+
+def test_preprocessing_is_replayed(tmp_path, rng):
+    """Training rows, standardized and turned onto axes, come back to their places; so by the new rows' own figures
+    they would not."""
+    data = swiss_roll(3000, seed=0).points @ rng.normal(size=(3, 6)) * [1, 5, 1, 1, 1, 1] + 7
+    fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", standardize=True, pca=4)
+    extended(tmp_path / "run", saved(tmp_path, "some.npy", data[:500]), tmp_path / "out")
+    expected = open_run(tmp_path / "run").embedding()[:500]
+    assert open_run(tmp_path / "out").embedding().tobytes() == expected.tobytes()
+
+
+def test_rows_near_a_dropped_component_are_nan_like_it(tmp_path):
+    data = swiss_roll(4500, seed=0).points
+    data[1000:1040] += 1000
+    fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", component_policy="largest")
+    new = np.concatenate([data[990:1050] + 0.01, swiss_roll(600, seed=1).points])
+    extended(tmp_path / "run", saved(tmp_path, "new.npy", new), tmp_path / "out")
+    out = open_run(tmp_path / "out")
+    isomap = LandmarkIsomap(8, 2, n_landmarks=70, component_policy="largest", random_state=0)
+    with pytest.warns(UserWarning, match="2 components"):
+        expected = isomap.fit(data).transform(new)
+    np.testing.assert_array_equal(np.flatnonzero(out.embedding("component")), np.arange(10, 50))
+    for name in (*COORDINATES, "gap", "gap_rank"):
+        rows = out.embedding(name).reshape(len(new), -1)
+        np.testing.assert_array_equal(np.isnan(rows).all(axis=1), np.isnan(expected[:, 0]))
+    np.testing.assert_allclose(out.embedding(), expected, atol=1e-5 * np.nanmax(np.abs(expected)))
+
+
+def test_ranks_are_shares_of_rows_like_the_training_rows(roll, tmp_path):
+    folder, _, new = roll
+    extended(folder / "run", saved(tmp_path, "new.npy", new), tmp_path / "out")
+    out = open_run(tmp_path / "out")
+    for name in ("residual", "gap", "nearest"):
+        ranks, values = out.embedding(f"{name}_rank"), out.embedding(name)
+        assert ((ranks >= 0) & (ranks <= 1)).all()
+        assert (np.diff(ranks[np.argsort(values)]) >= 0).all()
+        assert abs(np.median(ranks) - 0.5) < 0.06
+    assert not out.drift["drifts"]
+
+
+def test_points_lifted_off_the_roll_stand_out_and_drift(roll, tmp_path):
+    folder, _, new = roll
+    away = np.linalg.qr(np.random.default_rng(5).normal(size=(new.shape[1], 2)))[0][:, 0]
+    extended(folder / "run", saved(tmp_path, "away.npy", new[:400] + 4 * away), tmp_path / "out")
+    drift = open_run(tmp_path / "out").drift
+    assert drift["drifts"]
+    assert drift["columns"]["nearest"]["share_beyond_99"] > 0.5
+
+
+def test_a_store_without_calibration_says_what_to_do(roll, tmp_path, monkeypatch):
+    folder, training, _ = roll
+    monkeypatch.setattr("pipeline.stages.space.NEEDED", ("validate", "census"))
+    with pytest.raises(StoreError, match="did not have census; run the fit again"):
+        extended(folder / "run", folder / "training.npy", tmp_path / "out")
