@@ -31,8 +31,12 @@ def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> 
     return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
 
 
-def two_sample_test(reference: FloatArray, counts: IntArray) -> TwoSampleTest:
-    """Test a batch, given by its `gap_counts`, against the reference values (s,), rising."""
+def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0) -> TwoSampleTest:
+    """Test a batch, given by its `gap_counts`, against the reference values (s,), rising.
+
+    Distributions that differ by up to `margin` count as the same; without one, a batch only has to be large enough for
+    differences that mean nothing to be significant.
+    """
     n_batch, n_reference = int(counts.sum()), len(reference)
     if not n_batch:
         return TwoSampleTest(0.0, 1.0)
@@ -43,4 +47,4 @@ def two_sample_test(reference: FloatArray, counts: IntArray) -> TwoSampleTest:
     up_to = np.append(first[1:], n_reference) / n_reference
     statistic = float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
     effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
-    return TwoSampleTest(statistic, float(np.clip(kstwo.sf(statistic, effective), 0.0, 1.0)))
+    return TwoSampleTest(statistic, float(np.clip(kstwo.sf(max(0.0, statistic - margin), effective), 0.0, 1.0)))

@@ -1,15 +1,20 @@
 """What new rows of the same kind as the training rows look like: the trust columns of some of them, each taken as if it
 were new, its own point left out of its neighbors.
 
-Columns of points that were fitted would not do: a fitted point is its own nearest neighbor.
+Columns of points that were fitted would not do: a fitted point is its own nearest neighbor. Nor is one that is left out
+quite like a new one: others have spent a neighbor on it that leads it nowhere. So the columns are also found with one
+neighbor fewer; how far that moves their distributions is the margin within which a batch counts as like the fit's rows.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from pipeline.numerics.drift import gap_counts, two_sample_test
 from pipeline.numerics.extension.moments import MomentSums
 from pipeline.numerics.extension.restricted import DiagonalWeight, resolved_weight
+from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.trust import TRUST, placed_by_moments, trust_columns
 from pipeline.stages.model import load_model
 from pipeline.stages.neighbors import HELD_OUT
@@ -38,21 +43,35 @@ class Calibrate(SingleStage):
         return [self.rows.ledger.digest, self.model.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        model = load_model(self.model.ledger)
-        nearest = self.neighbors.ledger.read(HELD_OUT[0]).read()[:, 0]
-        batches = [self.rows.ledger.part("held_out", batch) for batch in range(self.rows.figures["n_batches"])]
+        columns, fewer = (np.sort(self._columns(name), axis=0) for name in ("held_out", "held_out_fewer"))
+        margins = {}
+        for name, column, other in zip(TRUST, columns.T, fewer.T, strict=True):
+            ledger.write(name, np.ascontiguousarray(column))
+            counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
+            margins[name] = two_sample_test(column, counts).statistic
+        quantiles = {name: _quantiles(column) for name, column in zip(TRUST, columns.T, strict=True)}
+        figures = {"n_rows": len(columns), "quantiles": quantiles, "margins": margins}
+        return {**figures, "weight": self._weight, "exponent": self.exponent}, list(TRUST)
+
+    def _columns(self, name: str) -> FloatArray:
+        """The trust columns (h, 4) by some distances to the landmarks."""
+        batches = [self.rows.ledger.part(name, batch) for batch in range(self.rows.figures["n_batches"])]
         # Rows of components that are not embedded reach no landmark.
         kept = np.isfinite(batches[0].read()[:, 0])
-        sums = MomentSums(model, int(kept.sum()))
+        sums = MomentSums(self._model, int(kept.sum()))
         for batch in batches:
             sums.add(batch.read()[kept])
-        weight = resolved_weight(model, self.diagonal_weight)
-        columns = trust_columns(placed_by_moments(model, sums.moments(), weight), nearest[kept], self.exponent)
-        for name, column in zip(TRUST, columns.T, strict=True):
-            ledger.write(name, np.sort(column))
-        quantiles = {name: _quantiles(column) for name, column in zip(TRUST, columns.T, strict=True)}
-        figures = {"n_rows": len(columns), "quantiles": quantiles, "weight": weight, "exponent": self.exponent}
-        return figures, list(TRUST)
+        nearest = self.neighbors.ledger.read(HELD_OUT[0]).read()[kept, 0]
+        result = placed_by_moments(self._model, sums.moments(), self._weight)
+        return trust_columns(result, nearest, self.exponent)
+
+    @cached_property
+    def _model(self) -> LandmarkModel:
+        return load_model(self.model.ledger)
+
+    @property
+    def _weight(self) -> float:
+        return resolved_weight(self._model, self.diagonal_weight)
 
 
 def _quantiles(values: FloatArray) -> Json:

@@ -106,9 +106,10 @@ class Place(Stage):
         columns = {}
         for name, counts in totals.items():
             reference = self.space.calibration[name]
-            test = two_sample_test(reference, counts)
+            margin = float(self.space.stages["calibrate"].figures["margins"][name])
+            test = two_sample_test(reference, counts, margin)
             far = np.searchsorted(reference, np.quantile(reference, FAR_SHARE), side="right")
             beyond = float(counts[2 * far :].sum() / max(1, counts.sum()))
             drifts = test.p_value < self.level / len(totals)
-            columns[name] = {**test._asdict(), "share_beyond_99": beyond, "drifts": bool(drifts)}
+            columns[name] = {**test._asdict(), "margin": margin, "share_beyond_99": beyond, "drifts": bool(drifts)}
         return {"level": self.level, "columns": columns, "drifts": any(entry["drifts"] for entry in columns.values())}

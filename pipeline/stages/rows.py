@@ -2,7 +2,7 @@
 
 A partition is a batch; it writes its share (n, batch) of the (n, m) table, chunked along the nodes, so that a block of
 nodes can be read alone. The graph is loaded once per process. Beside it are the distances that some rows would have if
-they were new: over their neighbors.
+they were new, over their neighbors; and again over one neighbor fewer, to see how much hangs on one.
 """
 
 from collections.abc import Callable, Iterator
@@ -75,8 +75,12 @@ class Rows(Stage):
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
         names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
         apart, places, neighbors = self._held_out
-        held = rows_through_neighbors(apart, places, lengths[neighbors].astype(np.float32))
-        return names + ledger.write_parts(partition, {"between": between, "held_out": held})
+        known, fewer = lengths[neighbors].astype(np.float32), slice(max(1, apart.shape[1] - 1))
+        held = {
+            "held_out": rows_through_neighbors(apart, places, known),
+            "held_out_fewer": rows_through_neighbors(apart[:, fewer], places[:, fewer], known),
+        }
+        return names + ledger.write_parts(partition, {"between": between, **held})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())

@@ -61,7 +61,13 @@ def test_a_fit_says_what_it_does_and_then_that_there_is_nothing_to_do(trigpoint,
 
 def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoint, source, store, tmp_path):
     report = json.loads(trigpoint("fit", source, "--store", store, *SMALL, "--n-components", 3, "--json")[1])
-    assert {name for name, n in report["computed"].items() if n} == {"model", "calibrate", "embed", "evaluate", "publish"}
+    assert {name for name, n in report["computed"].items() if n} == {
+        "model",
+        "calibrate",
+        "embed",
+        "evaluate",
+        "publish",
+    }
     assert len(report["quality"]["residual_variance"]) == 3
     code, out, _ = trigpoint("gc", store)
     assert code == 0

@@ -51,3 +51,10 @@ def test_a_shifted_batch_is_told(rng):
     reference = np.sort(rng.normal(size=5000))
     counts = gap_counts(reference, rng.normal(0.5, 1, size=300), np.ones(300, dtype=np.int64))
     assert two_sample_test(reference, counts).p_value < 1e-6
+
+
+def test_within_a_margin_no_batch_is_large_enough(rng):
+    reference = np.sort(rng.normal(size=20_000))
+    counts = gap_counts(reference, rng.normal(0.1, 1, size=200_000), np.ones(200_000, dtype=np.int64))
+    assert two_sample_test(reference, counts).p_value < 1e-3
+    assert two_sample_test(reference, counts, margin=0.06).p_value == 1.0

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small import SETTINGS, contents, fitted, roll_file
+from small import contents, fitted
 
 from pipeline import LandmarkIsomap, open_run
 from pipeline.config import ExtendSettings, job_settings
@@ -55,7 +55,7 @@ def test_new_rows_are_placed_as_by_the_estimator(roll, tmp_path, extension):
 
 
 def test_training_rows_return_to_their_places(roll, tmp_path):
-    folder, training, _ = roll
+    folder, _, _ = roll
     extended(folder / "run", folder / "training.npy", tmp_path / "out")
     run, out = open_run(folder / "run"), open_run(tmp_path / "out")
     for name in COORDINATES:
@@ -126,20 +126,37 @@ def test_missing_rows_are_refused_or_left_out(roll, tmp_path):
 
 def test_what_does_not_fit_the_run_is_named(roll, tmp_path):
     folder, training, new = roll
+    training, run = folder / "training.npy", folder / "run"
     with pytest.raises(InvalidInputError, match=f"has 2 columns; the run was fitted on {new.shape[1]}"):
-        extended(folder / "run", saved(tmp_path, "narrow.npy", new[:, :2]), tmp_path / "out")
-    with pytest.raises(InvalidInputError, match="beyond .* times the fitted data"):
-        extended(folder / "run", saved(tmp_path, "huge.npy", new * 1e200), tmp_path / "out")
-    with pytest.raises(InvalidInputError, match="holds a fitted run, not new points"):
-        extended(folder / "run", folder / "training.npy", folder / "run2")
-        fitted(folder / "training.npy", tmp_path / "other")
-        extended(folder / "run", folder / "training.npy", tmp_path / "other")
-    with pytest.raises(InvalidInputError, match="output=.* is inside the source"):
-        extended(folder / "run", folder / "training.npy", folder / "run" / "out")
+        extended(run, saved(tmp_path, "narrow.npy", new[:, :2]), tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="squares would leave double precision"):
+        extended(run, saved(tmp_path, "huge.npy", new * 1e200), tmp_path / "out")
+    with pytest.raises(InvalidInputError, match=r"output=.* is inside the source"):
+        extended(run, training, run / "out")
     with pytest.raises(InvalidInputError, match="does not exist"):
-        extended(tmp_path / "nothing", folder / "training.npy", tmp_path / "out")
-    with pytest.raises(InvalidInputError, match="version='7' is not in .*there are none"):
-        extended(folder / "run", folder / "training.npy", tmp_path / "out", version="7")
+        extended(tmp_path / "nothing", training, tmp_path / "out")
+    with pytest.raises(InvalidInputError, match=r"version='7' is not in .*there are none"):
+        extended(run, training, tmp_path / "out", version="7")
+
+
+def test_stores_of_other_kinds_are_told_apart(roll, tmp_path):
+    folder, _, new = roll
+    training, run = folder / "training.npy", folder / "run"
+    extended(run, saved(tmp_path, "new.npy", new), tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="holds new points in the space of a run; name the run itself"):
+        extended(tmp_path / "out", training, tmp_path / "again")
+    with pytest.raises(InvalidInputError, match="holds new points in the space of a run, not a fitted run"):
+        fitted(training, tmp_path / "out")
+    fitted(training, tmp_path / "other")
+    with pytest.raises(InvalidInputError, match="holds a fitted run, not new points"):
+        extended(run, training, tmp_path / "other")
+
+
+def test_rows_out_of_all_proportion_are_refused(tmp_path):
+    data = swiss_roll(3000, seed=0).points * 1e-140
+    fitted(saved(tmp_path, "data.npy", data), tmp_path / "run")
+    with pytest.raises(InvalidInputError, match=r"reaches 1e\+20 in absolute value, beyond .* times the fitted data"):
+        extended(tmp_path / "run", saved(tmp_path, "huge.npy", np.full((5, 3), 1e20)), tmp_path / "out")
 
 
 def test_preprocessing_is_replayed(tmp_path, rng):
@@ -191,7 +208,7 @@ def test_points_lifted_off_the_roll_stand_out_and_drift(roll, tmp_path):
 
 
 def test_a_store_without_calibration_says_what_to_do(roll, tmp_path, monkeypatch):
-    folder, training, _ = roll
+    folder, _, _ = roll
     monkeypatch.setattr("pipeline.stages.space.NEEDED", ("validate", "census"))
     with pytest.raises(StoreError, match="did not have census; run the fit again"):
         extended(folder / "run", folder / "training.npy", tmp_path / "out")
