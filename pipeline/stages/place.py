@@ -4,6 +4,7 @@ The distances of all new points to all landmarks are never there at once: a batc
 neighbors are read, each new point takes the least sum over its own, and the sums that both answers need are updated.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +40,11 @@ class Place(Stage):
     searched: Outcome
     partitions: RowPartitions
     level: float
+    keeps_lists: bool = False
     name = "place"
 
     def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "level": self.level}
+        return {"rows_each": self.partitions.rows_each, "level": self.level, "keeps_lists": self.keeps_lists}
 
     def inputs(self) -> list[str]:
         return [self.searched.ledger.digest]
@@ -54,7 +56,8 @@ class Place(Stage):
         part = self.searched.ledger.part
         distances, component = part("distances", partition).read(), part("component", partition).read()
         kept = np.ones(len(component), np.bool_) if self.space.kept is None else component < 1
-        moments = self.moments(distances[kept], part("neighbors", partition).read()[kept])
+        neighbors = part("neighbors", partition).read()
+        moments = self.moments(distances[kept], neighbors[kept])
         known = placed_by_moments(self.space.model, moments, self.space.weight)
         result = among_others(known, kept, self.space.model)
         trust = trust_columns(result, distances[:, 0], self.space.exponent)
@@ -65,6 +68,10 @@ class Place(Stage):
             "ambiguous": result.ambiguous,
             "component": component,
         }
+        if self.keeps_lists:
+            points = self.ordered.ledger.part("points", partition).read()
+            reached = np.where(kept[:, None], distances, np.nan)
+            nodes |= {"distances": reached, "neighbors": neighbors, "points": points}
         names = write_in_row_order(ledger, partition, self.ordered, self.partitions, nodes)
         counts = np.bincount(self.ordered.ledger.part("node_of", partition).read(), minlength=len(component))
         watched = {f"counts_{name}": self._counts(name, trust[kept], counts[kept]) for name in WATCHED}
@@ -82,11 +89,9 @@ class Place(Stage):
 
     def moments(self, distances: FloatArray, neighbors: AnyArray) -> Moments:
         """What both answers need of points with these neighbors (p, k)."""
-        nodes, places = np.unique(neighbors, return_inverse=True)
-        places = places.reshape(neighbors.shape)
         sums = MomentSums(self.space.model, len(distances))
-        for batch in row_batches(self.space.stages["rows"]):
-            sums.add(rows_through_neighbors(distances, places, batch.take(nodes)))
+        for to_landmarks in distances_to_landmarks(self.space, distances, neighbors):
+            sums.add(to_landmarks)
         return sums.moments()
 
     def _ranks(self, trust: FloatArray) -> FloatArray:
@@ -113,3 +118,11 @@ class Place(Stage):
             drifts = test.p_value < self.level / len(totals)
             columns[name] = {**test._asdict(), "margin": margin, "share_beyond_99": beyond, "drifts": bool(drifts)}
         return {"level": self.level, "columns": columns, "drifts": any(entry["drifts"] for entry in columns.values())}
+
+
+def distances_to_landmarks(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Iterator[AnyArray]:
+    """Distances (p, b) of new points with these neighbors (p, k) to each batch of landmarks in turn."""
+    nodes, places = np.unique(neighbors, return_inverse=True)
+    places = places.reshape(neighbors.shape)
+    for batch in row_batches(space.stages["rows"]):
+        yield rows_through_neighbors(distances, places, batch.take(nodes))
