@@ -69,6 +69,9 @@ class Joint(Stage):
         n_blocks = sum(entry["n_blocks"] for entry in figures.values())
         return {"n_blocks": n_blocks, "upper_bounds": self.between == "bound"}, ["joint"]
 
+    def release(self) -> None:
+        self.__dict__.pop("_graph", None)
+
     def _array(self, ledger: StageLedger) -> RowArray:
         shape = (self.partitions.n_rows, self.place.space.model.n_components)
         return ledger.create("joint", shape, np.float64, self.partitions.rows_per_chunk)
