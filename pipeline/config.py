@@ -190,7 +190,7 @@ class ExtendSettings(JobSettings):
         "error", description="Rows with NaN or infinite entries: refuse, or keep them out (their results are NaN)."
     )
     incoming: bool = Field(False, description="Extend to every batch in a folder that was not done yet.")
-    joint: int | None = Field(None, ge=2, le=4096, description="Reconstruct so many consecutive rows together.")
+    joint: int | None = Field(None, ge=2, le=1024, description="Reconstruct so many consecutive rows together.")
     joint_distances: Literal["paths", "bound"] = Field(
         "paths", description="Between new rows: shortest paths along the graph, or an upper bound over the landmarks."
     )

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import dijkstra
-from small import contents, fitted
+from small import contents, extended, fitted
 
 from pipeline import LandmarkIsomap, open_run
 from pipeline.config import ExtendSettings, job_settings
 from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.extending import COLUMNS, extend, extend_batches
+from pipeline.extending import COLUMNS, extend_batches
 from pipeline.numerics.between import with_direct_ways
 from pipeline.numerics.extension import joint_restricted_reconstruction
 from pipeline.numerics.geodesics import rows_through_neighbors
@@ -18,11 +18,6 @@ from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
 from pipeline.stages.publish import COORDINATES, PUBLISHED
 
 ARRAYS = (*PUBLISHED, *COLUMNS[4:])
-
-
-def extended(store, source, output, watch=None, **settings):
-    given = {"store": str(store), "source": str(source), "output": str(output), **settings}
-    return extend(job_settings(ExtendSettings, given), watch)
 
 
 def saved(folder, name, rows):
@@ -254,7 +249,7 @@ def test_upper_bounds_between_rows_are_flagged_and_blocks_do_not_depend_on_parti
     folder, _, new = roll
     source = saved(tmp_path, "new.npy", np.concatenate([new] * 4)[:4500])
     for mib in (1, 64):
-        given = {"joint": 512, "joint_distances": "bound", "partition_mib": mib}
+        given = {"joint": 30, "joint_distances": "bound", "partition_mib": mib}
         extended(folder / "run", source, tmp_path / f"out{mib}", **given)
     first, second = (open_run(tmp_path / f"out{mib}") for mib in (1, 64))
     assert first.embedding("joint").tobytes() == second.embedding("joint").tobytes()
