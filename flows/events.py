@@ -5,7 +5,9 @@ import logging
 import os
 import re
 
+from prefect.context import FlowRunContext, TaskRunContext
 from prefect.events import emit_event
+from prefect.settings import get_current_settings
 
 from pipeline.types import Json
 
@@ -39,9 +41,16 @@ def emit_drift(store: str, payload: Json) -> bool:
 
     Events are sent in the background. A server that is not there, or does not want them, must not fail the run.
     """
+    if not _has_server():
+        return False
     resource = {"prefect.resource.id": store_resource(store), "prefect.resource.name": absolute_path(store)}
     try:
         return emit_event(DRIFT, resource=resource, payload=payload) is not None
     except Exception as error:
         LOGGER.warning("the event %s of %s could not be sent: %s", DRIFT, store, error)
         return False
+
+
+def _has_server() -> bool:
+    """Prefect would start a server only to tell it this: one that is configured, or that a run reports to, is meant."""
+    return bool(get_current_settings().api.url or FlowRunContext.get() or TaskRunContext.get())
