@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import (
     GlobalConcurrencyLimitCreate,
@@ -29,7 +30,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events.actions import RunDeployment
-from prefect.events.schemas.automations import AutomationCore, EventTrigger
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.utilities.callables import parameter_schema
@@ -38,7 +39,8 @@ from prefect.workers.process import ProcessWorker
 from flows.events import DRIFT, store_resource
 from flows.schedules import ScheduleSettings, described, next_times
 from flows.targets import Target, read_targets
-from pipeline.errors import InvalidInputError
+from pipeline.errors import ClusterError, InvalidInputError
+from pipeline.errors import described as fault_in_words
 from pipeline.types import Json
 
 TIMES_SHOWN = 3
@@ -68,8 +70,18 @@ def run_deploy(file: Path, serve: bool, as_json: bool, say: Say) -> None:
             "give --serve, which starts a server and a worker here and runs until Ctrl-C."
         )
     with get_client(sync_client=True) as client:
+        _require_answer(client, configured)
         report = deployed(client, schedule, targets)
     tell(report, [*summary(report), f"Start a worker, if there is none: {report['worker_command']}"], as_json, say)
+
+
+def _require_answer(client: SyncPrefectClient, url: str) -> None:
+    fault = client.api_healthcheck()
+    if fault is not None:
+        raise ClusterError(
+            f"the Prefect server at PREFECT_API_URL={url} does not answer ({fault_in_words(fault)}); start it, or "
+            "check the address."
+        )
 
 
 def tell(report: Json, lines: list[str], as_json: bool, say: Say) -> None:
@@ -170,7 +182,7 @@ def _registered(client: SyncPrefectClient, schedule: ScheduleSettings, target: T
             "path": None,
             "pull_steps": [],
             "parameters": target.parameters,
-            "parameter_openapi_schema": parameter_schema(flow).model_dump(exclude_unset=True),
+            "parameter_openapi_schema": _schema(flow),
             "enforce_parameter_schema": True,
             "work_pool_name": schedule.work_pool,
             "work_queue_name": target.slug,
@@ -192,6 +204,14 @@ def _registered(client: SyncPrefectClient, schedule: ScheduleSettings, target: T
     }
 
 
+def _schema(flow: "Flow[..., Any]") -> Json:
+    """What the server checks parameters against. Settings as keywords are for Python: it would demand them always."""
+    schema = parameter_schema(flow).model_dump(exclude_unset=True)
+    schema["properties"].pop("keywords", None)
+    schema["required"] = [name for name in schema.get("required", []) if name != "keywords"]
+    return schema
+
+
 def _automated(client: SyncPrefectClient, target: Target, deployment: UUID, wanted: bool) -> str | None:
     """Refit when the store's new data drifts, or no longer; the automation's name if there is one now."""
     name = f"trigpoint: refit {target.slug} on drift"
@@ -208,12 +228,13 @@ def _automated(client: SyncPrefectClient, target: Target, deployment: UUID, want
             type="event",
             expect={DRIFT},
             match={"prefect.resource.id": store_resource(target.store)},
+            posture=Posture.Reactive,
             threshold=1,
             within=DRIFT_WINDOW,
         ),
         actions=[RunDeployment(type="run-deployment", source="selected", deployment_id=deployment)],
     )
-    if found:
+    if found:  # the client sends only what is set, and the server wants all of it
         client.update_automation(found[0].id, automation)
     else:
         client.create_automation(automation)
