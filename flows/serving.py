@@ -51,6 +51,7 @@ def serve_targets(schedule: ScheduleSettings, targets: list[Target], as_json: bo
         log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "worker.log"
         worker = stack.enter_context(_worker(url, schedule.work_pool, slugs, log))
         tell(report, [*summary(report), "Runs are started from here until Ctrl-C."], as_json, say)
+        stack.callback(aside, "Stopping; a run under way is gone on with the next time.")
         _watch(client, slugs, worker, log, aside)
 
 
@@ -61,13 +62,15 @@ def _until_terminated() -> Iterator[None]:
     def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    # Both by name: started in the background by a shell, a process ignores Ctrl-C's signal otherwise.
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except KeyboardInterrupt:
         pass
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -135,8 +138,9 @@ def _settle(client: SyncPrefectClient, slugs: list[str]) -> None:
     for slug in slugs:
         for run in runs_of(client, slug, ACTIVE):
             client.set_flow_run_state(run.id, Crashed(message="The worker was stopped; the next run goes on."))
-        for run in runs_of(client, slug, [StateType.SCHEDULED]):
-            if run.auto_scheduled:
+        # The server gives them out by the page.
+        while missed := [run for run in runs_of(client, slug, [StateType.SCHEDULED]) if run.auto_scheduled]:
+            for run in missed:
                 client.delete_flow_run(run.id)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -299,3 +300,66 @@ def test_a_server_that_is_not_there_is_told(folder):
     assert result.returncode == 1
     assert "http://127.0.0.1:9/api" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@contextmanager
+def serving(folder, log):
+    """`trigpoint deploy --serve`, in a home of its own."""
+    variables = environment(folder / "home")
+    command = [BIN / "trigpoint", "deploy", "--config", folder / "run.toml", "--serve"]
+    with running(command, log, env=variables, cwd=folder) as process:
+        yield process
+
+
+def family_of(process, *wanted):
+    """All that a process started, which must be these programs."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    commands = [" ".join(member.cmdline()) for member in family]
+    assert all(any(name in command for command in commands) for name in wanted), commands
+    return family
+
+
+@pytest.mark.timeout(200)
+def test_served_here_it_runs_what_is_due_and_stops_all_when_interrupted(folder, tmp_path):
+    written(folder, "fit_every = 3")
+    log = tmp_path / "log"
+    with serving(folder, log) as process:
+        until(lambda: ": Completed" in log.read_text(), 120, log.read_text)
+        second = trigpoint(folder, "deploy", "--config", folder / "run.toml", "--serve")
+        assert second.returncode == 2
+        assert f"another `trigpoint deploy --serve` has the store {store_slug('run.zarr')}" in second.stderr
+        family = family_of(process, "flows.server_process", "flows.worker_process")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    assert open_run(folder / "run.zarr").published
+    words = log.read_text()
+    assert f"fit/{store_slug('run.zarr')} every 3 s, on {folder / 'run.zarr'}\n  next 20" in words
+    assert words.endswith("Stopping; a run under way is gone on with the next time.\n")
+
+
+@pytest.mark.timeout(280)
+def test_served_here_and_killed_it_leaves_no_process_and_goes_on(folder, tmp_path):
+    """The run is taken for lost when it is served again; the next one goes on where it was."""
+    turned = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 3)))[0]
+    np.save(folder / "points.npy", swiss_roll(17_000, seed=0).points @ turned.T)
+    file = written(folder, "fit_every = 3")
+    file.write_text(file.read_text().replace("n_landmarks = 30", "n_landmarks = 12000\npartition_mib = 1"))
+    ledger = "rows/*/ledger/partition-*.json"
+    log, again = tmp_path / "log", tmp_path / "again"
+    with serving(folder, log) as process:
+        until(lambda: list((folder / "run.zarr").glob(ledger)), 120, log.read_text)
+        family = family_of(process, "flows.server_process", "flows.worker_process", "prefect.engine")
+        process.kill()
+        _, alive = psutil.wait_procs(family, timeout=60)
+        assert not alive
+    computed = set((folder / "run.zarr").glob(ledger))
+    with serving(folder, again) as process:
+        until(lambda: set((folder / "run.zarr").glob(ledger)) > computed, 120, again.read_text)
+        family = family_of(process, "prefect.engine")
+        process.terminate()
+        assert process.wait(60) == 0, again.read_text()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    assert again.read_text().count(": Running") <= 1
