@@ -319,12 +319,12 @@ def family_of(process, *wanted):
     return family
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_served_here_it_runs_what_is_due_and_stops_all_when_interrupted(folder, tmp_path):
     written(folder, "fit_every = 3")
     log = tmp_path / "log"
     with serving(folder, log) as process:
-        until(lambda: ": Completed" in log.read_text(), 120, log.read_text)
+        until(lambda: ": Completed" in log.read_text(), 180, log.read_text)
         second = trigpoint(folder, "deploy", "--config", folder / "run.toml", "--serve")
         assert second.returncode == 2
         assert f"another `trigpoint deploy --serve` has the store {store_slug('run.zarr')}" in second.stderr
@@ -339,24 +339,25 @@ def test_served_here_it_runs_what_is_due_and_stops_all_when_interrupted(folder, 
     assert words.endswith("Stopping; a run under way is gone on with the next time.\n")
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(420)
 def test_served_here_and_killed_it_leaves_no_process_and_goes_on(folder, tmp_path):
     """The run is taken for lost when it is served again; the next one goes on where it was."""
     turned = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 3)))[0]
     np.save(folder / "points.npy", swiss_roll(17_000, seed=0).points @ turned.T)
     file = written(folder, "fit_every = 3")
-    file.write_text(file.read_text().replace("n_landmarks = 30", "n_landmarks = 12000\npartition_mib = 1"))
-    ledger = "rows/*/ledger/partition-*.json"
+    # So many landmarks that it has long to go.
+    file.write_text(file.read_text().replace("n_landmarks = 30", "n_landmarks = 8000\npartition_mib = 1"))
+    ledger = "*/*/ledger/partition-*.json"
     log, again = tmp_path / "log", tmp_path / "again"
     with serving(folder, log) as process:
-        until(lambda: list((folder / "run.zarr").glob(ledger)), 120, log.read_text)
+        until(lambda: list((folder / "run.zarr").glob(ledger)), 180, log.read_text)
         family = family_of(process, "flows.server_process", "flows.worker_process", "prefect.engine")
         process.kill()
         _, alive = psutil.wait_procs(family, timeout=60)
         assert not alive
     computed = set((folder / "run.zarr").glob(ledger))
     with serving(folder, again) as process:
-        until(lambda: set((folder / "run.zarr").glob(ledger)) > computed, 120, again.read_text)
+        until(lambda: set((folder / "run.zarr").glob(ledger)) > computed, 180, again.read_text)
         family = family_of(process, "prefect.engine")
         process.terminate()
         assert process.wait(60) == 0, again.read_text()
