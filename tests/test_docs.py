@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from flows import cli
+from flows.schedules import ScheduleSettings
+from flows.targets import read_targets
 from pipeline.config import ClusterSettings, FitSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
@@ -53,6 +55,21 @@ def test_the_page_on_clusters_names_every_setting():
     page = (Path(__file__).parent.parent / "docs" / "clusters.md").read_text()
     for name in ClusterSettings.model_fields:
         assert f"`{name}`" in page, name
+
+
+def test_the_page_on_schedules_names_every_setting_and_its_example_is_understood(tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "schedules.md").read_text()
+    for name in ScheduleSettings.model_fields:
+        assert f"`{name}`" in page, name
+    file = tmp_path / "run.toml"
+    file.write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL).group(1))
+    schedule, targets = read_targets(file)
+    assert schedule.refit_on_drift
+    assert [(target.flow, target.schedule is not None) for target in targets] == [
+        ("fit", False),
+        ("extend", True),
+        ("refit", True),
+    ]
 
 
 def test_the_page_on_runs_names_every_setting_and_array():
