@@ -10,9 +10,10 @@ import pytest
 from flows import cli
 from flows.schedules import ScheduleSettings
 from flows.targets import read_targets
-from pipeline.config import ClusterSettings, FitSettings, fit_settings
+from pipeline.config import ClusterSettings, ExtendSettings, FitSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
+from pipeline.stages.place import RANKS
 from pipeline.stages.publish import PUBLISHED
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -75,4 +76,10 @@ def test_the_page_on_schedules_names_every_setting_and_its_example_is_understood
 def test_the_page_on_runs_names_every_setting_and_array():
     page = (Path(__file__).parent.parent / "docs" / "runs.md").read_text()
     for name in (*FitSettings.model_fields, *PUBLISHED):
+        assert f"`{name}`" in page, name
+
+
+def test_the_page_on_new_points_names_every_setting_and_array():
+    page = (Path(__file__).parent.parent / "docs" / "extending.md").read_text()
+    for name in (*ExtendSettings.model_fields, *RANKS, "joint"):
         assert f"`{name}`" in page, name
