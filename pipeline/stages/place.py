@@ -54,7 +54,7 @@ class Place(Stage):
         part = self.searched.ledger.part
         distances, component = part("distances", partition).read(), part("component", partition).read()
         kept = np.ones(len(component), np.bool_) if self.space.kept is None else component < 1
-        moments = self.moments(distances[kept], part("neighbors", partition).read()[kept])
+        moments = moments_through(self.space, distances[kept], part("neighbors", partition).read()[kept])
         known = placed_by_moments(self.space.model, moments, self.space.weight)
         result = among_others(known, kept, self.space.model)
         trust = trust_columns(result, distances[:, 0], self.space.exponent)
@@ -80,15 +80,6 @@ class Place(Stage):
         n_placed = sum(entry["n_placed"] for entry in figures.values())
         return {"n_placed": n_placed, "drift": self._drift(totals)}, ["counts"]
 
-    def moments(self, distances: FloatArray, neighbors: AnyArray) -> Moments:
-        """What both answers need of points with these neighbors (p, k)."""
-        nodes, places = np.unique(neighbors, return_inverse=True)
-        places = places.reshape(neighbors.shape)
-        sums = MomentSums(self.space.model, len(distances))
-        for batch in row_batches(self.space.stages["rows"]):
-            sums.add(rows_through_neighbors(distances, places, batch.take(nodes)))
-        return sums.moments()
-
     def _ranks(self, trust: FloatArray) -> FloatArray:
         """For each trust column, the share of rows like the training rows that do not exceed it."""
         ranks = np.empty_like(trust)
@@ -113,3 +104,13 @@ class Place(Stage):
             drifts = test.p_value < self.level / len(totals)
             columns[name] = {**test._asdict(), "margin": margin, "share_beyond_99": beyond, "drifts": bool(drifts)}
         return {"level": self.level, "columns": columns, "drifts": any(entry["drifts"] for entry in columns.values())}
+
+
+def moments_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Moments:
+    """What both answers need of points with these neighbors (p, k)."""
+    nodes, places = np.unique(neighbors, return_inverse=True)
+    places = places.reshape(neighbors.shape)
+    sums = MomentSums(space.model, len(distances))
+    for batch in row_batches(space.stages["rows"]):
+        sums.add(rows_through_neighbors(distances, places, batch.take(nodes)))
+    return sums.moments()
