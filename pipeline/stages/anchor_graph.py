@@ -1,10 +1,9 @@
 """The graph of a model's anchors: along it, paths between any two of them are about as long as in the run.
 
-An edge leads from each anchor to its k nearest, but these are farther apart than neighbors were in the run, and may be on
-different turns of it. The run's distances to the landmarks tell: an edge is as long as its ends are apart, or as the
-greatest difference of their distances to a landmark, whichever is more; both are bounds from below. Further edges, as
-long as in the run, lead from each anchor to the landmark nearest to it, and from each landmark to the first: they join
-everything, whatever the k nearest leave apart.
+An edge leads from each anchor to its k nearest. It is as long as its ends are apart, or as the greatest difference of
+their distances to a landmark, whichever is more; both bound the run's own distance from below, and the second closes
+shortcuts between turns of the data. Further edges, as long as in the run, lead from each anchor to the landmark nearest
+to it, and from each landmark to the first: they join everything, whatever the k nearest leave apart.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.numerics.anchors import widened
+from pipeline.numerics.anchors import widen
 from pipeline.numerics.graph import symmetric_csr
 from pipeline.numerics.trees import FEW_DIMENSIONS
 from pipeline.stages.graph import LISTED_COMPONENTS
@@ -95,7 +94,7 @@ class AnchorGraph(SingleStage):
             starts, ends, lengths = starts[together], ends[together], lengths.ravel()[together]
         weights = lengths.ravel().copy()
         for batch in row_batches(self.rows):
-            widened(weights, starts, ends, batch.read())
+            widen(weights, starts, ends, batch.read())
         return starts, ends, weights
 
     def _to_landmarks(self) -> EdgeList:

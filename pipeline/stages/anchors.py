@@ -89,7 +89,8 @@ class Anchors(SingleStage):
         drawn, anchored = least_keys(keys, np.flatnonzero(~forced), self.n_anchors - int(forced.sum()))
         nodes = np.sort(np.concatenate([np.flatnonzero(forced), drawn]))
         # Rows of those anchors that were not drawn are not like new ones.
-        return {"nodes": nodes, **self._left(anchored, ~forced if self.space.kept is None else self.space.kept & ~forced)}
+        eligible = ~forced if self.space.kept is None else self.space.kept & ~forced
+        return {"nodes": nodes, **self._left(anchored, eligible)}
 
     def _keys(self) -> HashArray:
         """The least hash of each node's rows."""
@@ -168,7 +169,8 @@ class AnchorOrder(SingleStage):
             arrays["cell_boxes"] = cell_boxes(points, sizes)
         for name, array in arrays.items():
             ledger.write(name, array)
-        figures = {"n_rows": len(nodes), "n_nodes": len(nodes), "n_columns": points.shape[1], "nodes_each": [len(nodes)]}
+        figures = {"n_rows": len(nodes), "n_nodes": len(nodes), "nodes_each": [len(nodes)]}
+        figures |= {"n_columns": points.shape[1], "thinned": len(nodes) < self.space.n_nodes}
         return figures, [*arrays, *ledger.write_parts(0, {"points": points, "first": first[order]})]
 
 
@@ -198,7 +200,8 @@ class AnchorRows(Stage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         lengths = taken(row_batches(self.space.stages["rows"])[partition], self.ordered.ledger.read("nodes").read())
-        return {"n_landmarks": lengths.shape[1]}, ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
+        names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
+        return {"n_landmarks": lengths.shape[1]}, names
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.anchors import along_the_data, widen
 from pipeline.numerics.drift import gap_counts, two_sample_test
 from pipeline.numerics.extension.moments import Moments, MomentSums
 from pipeline.numerics.geodesics import rows_through_neighbors
@@ -17,6 +18,7 @@ from pipeline.stages.exchange import write_in_row_order
 from pipeline.stages.rows import row_batches
 from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -110,7 +112,18 @@ def moments_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArr
     """What both answers need of points with these neighbors (p, k)."""
     nodes, places = np.unique(neighbors, return_inverse=True)
     places = places.reshape(neighbors.shape)
+    batches = row_batches(space.stages["rows"])
+    if space.thinned:
+        distances = along_the_data(distances, _apart_from_nearest(batches, nodes, places))
     sums = MomentSums(space.model, len(distances))
-    for batch in row_batches(space.stages["rows"]):
+    for batch in batches:
         sums.add(rows_through_neighbors(distances, places, batch.take(nodes)))
     return sums.moments()
+
+
+def _apart_from_nearest(batches: list[RowArray], nodes: IntArray, places: IntArray) -> FloatArray:
+    """How far at least each neighbor (p, k), given by its place among some nodes, is from the nearest, in any path."""
+    apart = np.zeros(places.size)
+    for batch in batches:
+        widen(apart, np.repeat(places[:, 0], places.shape[1]), places.ravel(), batch.take(nodes))
+    return apart.reshape(places.shape)
