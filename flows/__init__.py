@@ -1,7 +1,7 @@
 """What a user starts: the Prefect flows, the command line and the demonstration.
 
-`from flows import fit` gives the flow. It is imported when asked for: a command that only prints its help must not wait
-for Prefect.
+`from flows import fit, extend` gives the flows. They are imported when asked for: a command that only prints its help
+must not wait for Prefect.
 """
 
 import os
@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from flows.extend import extend
     from flows.fit import fit
 
-__all__ = ["fit"]
+__all__ = ["extend", "fit"]
 
 # Before Prefect reads them: nothing about a run leaves the machine, and a first start may take long.
 os.environ.setdefault("DO_NOT_TRACK", "1")

@@ -9,7 +9,7 @@ import typer
 
 from flows.options import takes_settings
 from flows.terminal import resumable, run_command
-from pipeline.config import FitSettings
+from pipeline.config import ExtendSettings, FitSettings
 from pipeline.errors import InvalidInputError
 
 app = typer.Typer(
@@ -60,6 +60,25 @@ def fit(
 
 
 @app.command()
+@takes_settings(ExtendSettings, "store", "source")
+def extend(
+    settings: ExtendSettings,
+    fail_on_drift: Annotated[
+        bool, typer.Option("--fail-on-drift", help="Exit code 3 if the new rows are not like the fitted ones.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take the output from a run elsewhere that is known to be gone.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Place new rows in the space of a fitted run, and say whether they are like the rows that it was fitted on."""
+    from flows.extension import run_extend
+
+    with resumable():
+        run_extend(settings, take_over, fail_on_drift, as_json, typer.echo)
+
+
+@app.command()
 @takes_settings(FitSettings, "source")
 def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     """Say what a fit will take: tasks, memory, disk and time of each stage. Exit code 2 if it does not fit."""
@@ -73,10 +92,11 @@ def plan(settings: FitSettings, as_json: AsJson = False) -> None:
 
 @app.command()
 def status(store: Store, as_json: AsJson = False) -> None:
-    """How far a run is, stage by stage."""
+    """How far a run is, stage by stage; of a folder of batches, how each compares with the fitted rows."""
+    from flows.extension_reports import history
     from flows.reports import status_report
 
-    _print(*status_report(store), as_json)
+    _print(*(history(store) or status_report(store)), as_json)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from pipeline import extending
 from pipeline.fitting import STAGES, Fitted
 from pipeline.memory import MIB
 from pipeline.runs import Run, StageStatus, open_run
@@ -131,7 +132,7 @@ def collected_garbage(store: str) -> tuple[Json, list[str]]:
     target = run.open_store(store, writable=True)
     with lease.acquire(target):
         target.sweep_partials()
-        paths = run.superseded(target, STAGES)
+        paths = run.superseded(target, sorted({*STAGES, *extending.STAGES}))
         freed = sum(run.size(target, path) for path in paths)
         for path in paths:
             run.remove(target, path)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, BAD_INPUT, DRIFTED, INTERRUPTED = 1, 2, 3, 130
 
 
 def run_command(command: Callable[[], None]) -> None:
@@ -57,10 +57,12 @@ def command_line(arguments: Sequence[str]) -> str:
 
 
 def _end_for(error: Exception) -> None:
-    from pipeline.errors import ClusterError, InvalidInputError, StageError, StoreError, described
+    from pipeline.errors import ClusterError, DriftError, InvalidInputError, StageError, StoreError, described
 
     if isinstance(error, InvalidInputError):
         _end(str(error), BAD_INPUT)
+    if isinstance(error, DriftError):
+        _end(str(error), DRIFTED)
     if isinstance(error, StageError | ClusterError | StoreError | OSError | MemoryError):
         _end(str(error) or type(error).__name__, FAILED)
     if type(error).__module__.partition(".")[0] in ("prefect", "httpx", "httpcore"):

@@ -32,6 +32,10 @@ class StageError(RuntimeError):
         return f"stage {self.stage}, partition {self.partition}: {described(self.cause)}"
 
 
+class DriftError(RuntimeError):
+    """New rows are not like those that the model was fitted on; their results are published nevertheless."""
+
+
 class ClusterError(RuntimeError):
     """The workers, or the connection to them, are not to be had; the message says what to do."""
 

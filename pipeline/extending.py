@@ -19,10 +19,13 @@ from pipeline.fitting import (
     require_apart,
     run_stages,
 )
+from pipeline.incoming import batches_with_results
+from pipeline.memory import extension_peaks
 from pipeline.numerics.trust import TRUST
-from pipeline.partitions import RowPartitions, automatic_bytes
+from pipeline.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
 from pipeline.stages.batch import ReplayedSource, ValidateBatch
+from pipeline.stages.joint import Arcs, Joint
 from pipeline.stages.partition import Assign, Order
 from pipeline.stages.place import RANKS, Place
 from pipeline.stages.publish import COORDINATES, FLAGS, Publish
@@ -34,7 +37,7 @@ from pipeline.types import Json
 
 COLUMNS = (*TRUST, *RANKS)
 # Every stage that an extension may have, in order.
-STAGES = tuple(stage.name for stage in (ValidateBatch, Assign, Order, Search, Place, Publish))
+STAGES = tuple(stage.name for stage in (ValidateBatch, Assign, Order, Search, Place, Joint, Arcs, Publish))
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,12 @@ def extend(
     data: object | None = None,
     execute: Execute = serially,
     around: Around = at_once,
+    mark: Json | None = None,
 ) -> Extended:
-    """Place new rows, and say whether they are like the fitted ones; `data` is an array to take for the source."""
+    """Place new rows, and say whether they are like the fitted ones.
+
+    `data` is an array to take for the source; `mark` is kept with the results.
+    """
     space = opened_space(settings)
     source = checked_batch(settings, space, data)
     store = run.create_run(settings.output, run.EXTENSION)
@@ -80,8 +87,59 @@ def extend(
 
     with lease.acquire(store, take_over) as held:
         outcomes = run_stages(store, held, stages, watch, execute, around)
-        publish(held, _manifest(settings, space, source), outcomes)
+        publish(held, {**_manifest(settings, space, source), "batch": mark}, outcomes)
     return Extended(outcomes)
+
+
+def extend_batches(
+    settings: ExtendSettings,
+    watch: Watch | None = None,
+    take_over: bool = False,
+    execute: Execute = serially,
+    around: Around = at_once,
+) -> Iterator[tuple[str, Extended]]:
+    """Extend to the source, or with `incoming` to every batch in it that was not done yet; each with its output.
+
+    One batch that cannot be read does not keep the others waiting: what is wrong is told at the end.
+    """
+    if not settings.incoming:
+        yield settings.output, extend(settings, watch, take_over, execute=execute, around=around)
+        return
+    problems = []
+    for batch in batches_with_results(settings.source, settings.output):
+        if batch.is_done:
+            if batch.has_changed:
+                problems.append(
+                    f"{batch.source} has changed since it was extended to; give it another name, or delete "
+                    f"{batch.output} to have it done again."
+                )
+            continue
+        paths = {"source": str(batch.source), "output": str(batch.output), "incoming": False}
+        try:
+            done = extend(settings.model_copy(update=paths), watch, take_over, None, execute, around, batch.mark)
+        except InvalidInputError as error:
+            problems.append(str(error))
+        else:
+            yield str(batch.output), done
+    if problems:
+        raise InvalidInputError(" ".join(problems))
+
+
+def memory_of_extension(settings: ExtendSettings) -> dict[str, int]:
+    """Bytes that each stage has in memory at most, whatever the number of new rows."""
+    space = opened_space(settings)
+    columns, d, k = int(space.source["n_columns"]), space.model.n_components, space.n_neighbors
+    each = LARGEST_BYTES if settings.partition_mib == "auto" else settings.partition_mib << 20
+    return extension_peaks(
+        rows_each=max(GRAIN_ROWS, each // _row_bytes(columns * space.point_dtype.itemsize, space)),
+        n_columns=columns,
+        n_axes=int(space.stages["order"].figures["n_columns"]),
+        itemsize=space.point_dtype.itemsize,
+        n_neighbors=k,
+        n_components=d,
+        n_cells=int(space.stages["cells"].figures["n_cells"]),
+        n_nodes=space.n_nodes,
+    )
 
 
 def checked_batch(settings: ExtendSettings, space: FittedSpace, data: object | None = None) -> Source | None:
@@ -99,6 +157,11 @@ def checked_batch(settings: ExtendSettings, space: FittedSpace, data: object | N
         raise InvalidInputError(
             f"{source.name} has {source.shape[1]} columns; the run was fitted on {n_columns}: give the same columns in "
             "the same order."
+        )
+    outside = [row for row in settings.arc_rows or () if not 0 <= row < source.shape[0]]
+    if outside:
+        raise InvalidInputError(
+            f"arc_rows={outside[0]} is out of range; {source.name} has rows 0 to {source.shape[0] - 1}."
         )
     return source
 
@@ -154,26 +217,36 @@ def chain(settings: ExtendSettings, space: FittedSpace, source: Source | None, r
     data = ReplayedSource(source, fitted["validate"], standardize, fitted.get("axes"), validated, space.point_dtype)
     ordered = done(Order(done(Assign(data, cut, fitted["cells"])), cut.count, cut.rows_each))
     searched = done(Search(space, ordered))
-    placed = done(Place(space, ordered, searched, cut, settings.level))
+    place = Place(space, ordered, searched, cut, settings.level, keeps_lists=bool(settings.joint or settings.arc))
+    placed = done(place)
+    if settings.joint:
+        done(Joint(place, placed, cut, settings.joint, settings.joint_distances))
+    if settings.arc and settings.arc_rows:
+        done(Arcs(place, placed, cut, settings.arc_rows, settings.arc))
     done(Publish(placed, cut, d, COLUMNS))
     return outcomes
 
 
 def batch_partitions(settings: ExtendSettings, space: FittedSpace, source: Source) -> RowPartitions:
     """How new rows are cut: a row counts with its neighbors and its results, which may take more than its own."""
-    n_rows, d = source.shape[0], space.model.n_components
-    row_bytes = source.shape[1] * source.dtype.itemsize + 12 * space.n_neighbors + 8 * (2 * d + len(COLUMNS))
+    n_rows = source.shape[0]
+    row_bytes = _row_bytes(source.shape[1] * source.dtype.itemsize, space)
     each = automatic_bytes(n_rows * row_bytes) if settings.partition_mib == "auto" else settings.partition_mib << 20
     return RowPartitions.of_bytes(n_rows, row_bytes, each)
+
+
+def _row_bytes(own: int, space: FittedSpace) -> int:
+    return own + 12 * space.n_neighbors + 8 * (2 * space.model.n_components + len(COLUMNS))
 
 
 def _manifest(settings: ExtendSettings, space: FittedSpace, source: Source | None) -> Json:
     has_ids = source is not None and source.has_ids
     id_column = (settings.id_column or space.settings["id_column"]) if has_ids else None
+    joint = {"joint": "joint"} if settings.joint and source is not None else {}
     described = {"name": "", "n_rows": 0} if source is None else described_source(source)
     return {
         "settings": {"id_column": id_column, "missing": settings.missing, "level": settings.level},
         "source": described,
-        "arrays": [*COORDINATES, *COLUMNS, *FLAGS],
+        "arrays": dict.fromkeys((*COORDINATES, *COLUMNS, *FLAGS), "publish") | joint,
         "space": space.identity,
     }

@@ -86,6 +86,33 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
     return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
 
 
+def extension_peaks(
+    rows_each: int,
+    n_columns: int,
+    n_axes: int,
+    itemsize: int,
+    n_neighbors: int,
+    n_components: int,
+    n_cells: int,
+    n_nodes: int,
+) -> dict[str, int]:
+    """Bytes that each stage of an extension has in memory at most: with partitions of `rows_each` new rows, whatever
+    their number, against `n_nodes` fitted points in `n_cells` cells."""
+    block, reading = rows_each * n_axes * itemsize, rows_each * n_columns * 3 * itemsize
+    lists, neighbors = rows_each * n_neighbors, min(n_nodes, rows_each * n_neighbors)
+    results = rows_each * (2 * n_components + 8) * 8
+    parts = {
+        "validate": reading + 4096 * n_columns * 24,
+        "assign": reading + 2 * block + SEARCH + 16 * n_cells * n_axes,
+        "order": 9 * block,
+        "search": 4 * block + SEARCH + 48 * lists + 16 * n_cells * n_axes,
+        # Places of neighbors, and their distances to a batch of landmarks.
+        "place": 40 * lists + 48 * neighbors + 5 * results,
+        "publish": 3 * results,
+    }
+    return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
+
+
 def release_free_memory() -> None:
     """Hand memory that was freed back to the system, where the C library keeps it for itself otherwise."""
     library = ctypes.CDLL(None)

@@ -74,7 +74,12 @@ class Run:
     @property
     def arrays(self) -> tuple[str, ...]:
         """The names of the published arrays."""
-        return tuple(self.manifest.get("arrays", PUBLISHED))
+        return tuple(self._homes)
+
+    @property
+    def _homes(self) -> dict[str, str]:
+        """The stage that each published array is of."""
+        return dict(self.manifest.get("arrays") or dict.fromkeys(PUBLISHED, "publish"))
 
     def embedding(self, name: str = "projection", start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows of a published array in the source's order; NaN where a row takes no part in the embedding."""
@@ -89,14 +94,20 @@ class Run:
             )
         if name not in self.arrays:
             raise InvalidInputError(f"array={name!r} is not published; use one of {', '.join(self.arrays)}.")
-        return self._ledger("publish").read(name)
+        return self._ledger(self._homes[name]).read(name)
+
+    def arcs(self) -> tuple[AnyArray, AnyArray]:
+        """Of an extension that was asked for them: rows (r,), and their positions (r, steps, d) between the answers."""
+        if "arcs" not in self.manifest["stages"]:
+            raise InvalidInputError(f"{self.url} has no arcs; extend with arc and arc_rows.")
+        return self._ledger("arcs").read("rows").read(), self._ledger("arcs").read("arcs").read()
 
     def ids(self, start: int = 0, stop: int | None = None) -> AnyArray | None:
         """The names of rows, if the fit was told an id column."""
         if self.manifest["settings"]["id_column"] is None:
             return None
         validated = self._ledger("validate")
-        end, each = self.n_rows if stop is None else stop, int(self._figures("validate")["rows_each"])
+        end, each = self.n_rows if stop is None else stop, int(self.stage_figures("validate")["rows_each"])
         pieces: list[AnyArray] = [np.empty(0, np.int64)] if start >= end else []
         for partition in range(start // each, -(-end // each)):
             part, base = validated.part("ids", partition), partition * each
@@ -115,7 +126,7 @@ class Run:
     @property
     def unit(self) -> float:
         """What a length 1 in the run's own units is in the user's; a power of two."""
-        return float(2.0 ** self._figures("calibrate" if self.kind == run.MODEL else "embed")["exponent"])
+        return float(2.0 ** self.stage_figures("calibrate" if self.kind == run.MODEL else "embed")["exponent"])
 
     @property
     def landmark_rows(self) -> AnyArray:
@@ -125,7 +136,7 @@ class Run:
     @property
     def quality(self) -> Json:
         """Quality figures of the published embedding."""
-        return self._figures("evaluate")
+        return self.stage_figures("evaluate")
 
     @property
     def sample(self) -> tuple[AnyArray, AnyArray]:
@@ -136,18 +147,18 @@ class Run:
     @property
     def trust(self) -> Json:
         """Quantiles of the trust columns over the training rows."""
-        return dict(self._figures("embed")["quantiles"])
+        return dict(self.stage_figures("embed")["quantiles"])
 
     @property
     def calibration(self) -> Json:
         """Quantiles of the trust columns that new rows of the same kind have: of training rows taken as if they were
         new."""
-        return dict(self._figures("calibrate")["quantiles"])
+        return dict(self.stage_figures("calibrate")["quantiles"])
 
     @property
     def drift(self) -> Json | None:
         """Of an extension: how its rows compare with the fitted ones; None for one without rows."""
-        return dict(self._figures("place")["drift"]) if "place" in self.manifest["stages"] else None
+        return dict(self.stage_figures("place")["drift"]) if "place" in self.manifest["stages"] else None
 
     @property
     def status(self) -> list[StageStatus]:
@@ -184,7 +195,8 @@ class Run:
             ledger.stage, ledger.digest, figures is not None, entry["n_partitions"], n_committed, figures or {}
         )
 
-    def _figures(self, stage: str) -> Json:
+    def stage_figures(self, stage: str) -> Json:
+        """What a published stage says of itself."""
         figures: Any = self._ledger(stage).finished()
         if figures is None:
             raise StoreError(f"stage {stage} of {self.url} is published but not complete: verify the store.")

@@ -21,8 +21,8 @@ MOST_CHECKED = 4000
 # Where few rows are left: the share of them that calibrates, the others check.
 CALIBRATING_SHARE = 0.8
 ALL = 2**64 - 1
-# Neighbors that are by so much farther apart along the data than through a point are not on the same turn of it. Of 1.25
-# to 3, 2 was best or nearly so on rolls and on digits, which hardly differ in it.
+# Neighbors that are by so much farther apart along the data than through a point are not on the same turn of it. On
+# rolls any number from 1.25 to 3 does the same; on digits less than 2 leaves out too many.
 ACROSS = 2.0
 
 
@@ -82,11 +82,15 @@ def _widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: An
                 lengths[edge] = gap
 
 
-def along_the_data(distances: FloatArray, apart: FloatArray) -> FloatArray:
-    """How far new points are from their neighbors (p, k), nearest first, taken that each lies beside its nearest.
+def along_the_data(distances: FloatArray, neighbors: IntArray, apart: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Lists (p, k) of new points' neighbors with their distances along the data, if each point is beside its nearest.
 
-    `apart` (p, k) bounds from below how far each neighbor is from the nearest along the data; so, by the triangle
-    inequality, it bounds the point's distances. A neighbor across a gap is left out, at an infinite distance.
+    `apart` (p, k) bounds from below how far each neighbor is from the nearest; less the way to the nearest, it bounds
+    how far it is from the point. In the place of one across a gap the nearest is listed again. Lists rise, as before.
     """
     nearest = distances[:, :1]
-    return np.where(apart > ACROSS * (nearest + distances), np.inf, np.maximum(distances, apart - nearest))
+    across = apart > ACROSS * (nearest + distances)
+    lengths = np.where(across, nearest, np.maximum(distances, apart - nearest))
+    order = np.argsort(lengths, axis=1, kind="stable")
+    listed = np.where(across, neighbors[:, :1], neighbors)
+    return np.take_along_axis(lengths, order, axis=1), np.take_along_axis(listed, order, axis=1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.errors import InvalidInputError
 from pipeline.numerics.anchors import firsts_of_groups, held_ranges, least_keys
 from pipeline.numerics.cells import cell_centers, cell_count, curve_places, sample_size
 from pipeline.numerics.held_out import row_hashes
@@ -90,7 +91,16 @@ class Anchors(SingleStage):
         nodes = np.sort(np.concatenate([np.flatnonzero(forced), drawn]))
         # Rows of those anchors that were not drawn are not like new ones.
         eligible = ~forced if self.space.kept is None else self.space.kept & ~forced
+        self._require_embedded(nodes)
         return {"nodes": nodes, **self._left(anchored, eligible)}
+
+    def _require_embedded(self, nodes: IntArray) -> None:
+        n_kept = len(nodes) if self.space.kept is None else int(self.space.kept[nodes].sum())
+        if n_kept <= self.space.n_neighbors:
+            raise InvalidInputError(
+                f"anchors={self.n_anchors}: only {n_kept} of them would be embedded, for the component policy drops "
+                f"most of the data; use more, so that there are more than n_neighbors={self.space.n_neighbors}."
+            )
 
     def _keys(self) -> HashArray:
         """The least hash of each node's rows."""

@@ -1,4 +1,6 @@
-"""From groups of cells back to the order of the source: what `embed` and `place` write, and `publish` gathers."""
+"""From groups of cells back to the order of the source: what `embed` and `place` write, and others gather."""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,3 +22,36 @@ def write_in_row_order(
     arrays = {"rows": rows[order], "counts": np.diff(np.searchsorted(rows[order], bounds))}
     names = ledger.write_parts(group, arrays, EXCHANGE_BYTES)
     return names + ledger.write_taken(group, nodes, node_of[order], EXCHANGE_BYTES)
+
+
+def gather_rows(exchanged: Outcome, partitions: RowPartitions, partition: int, into: dict[str, AnyArray]) -> None:
+    """Fill in the rows of one partition of the source, from each group that has some."""
+    for group, begin, end in _slices(exchanged, partition):
+        rows = exchanged.ledger.part("rows", group).read(begin, end) - partitions.rows(partition).start
+        for name, array in into.items():
+            array[rows] = exchanged.ledger.part(name, group).read(begin, end)
+
+
+def rows_in_order(
+    exchanged: Outcome, partitions: RowPartitions, partition: int, wanted: range, names: Sequence[str]
+) -> dict[str, AnyArray]:
+    """Some rows of one partition of the source, of several arrays; what no group has is -1 or NaN."""
+    found: dict[str, AnyArray] = {}
+    for group, begin, end in _slices(exchanged, partition):
+        rows = exchanged.ledger.part("rows", group).read(begin, end)
+        first, last = (int(place) for place in np.searchsorted(rows, [wanted.start, wanted.stop]))
+        for name in names:
+            part = exchanged.ledger.part(name, group)
+            if name not in found:
+                missing = np.nan if part.dtype.kind == "f" else -1
+                found[name] = np.full((len(wanted), *part.shape[1:]), missing, dtype=part.dtype)
+            found[name][rows[first:last] - wanted.start] = part.read(begin + first, begin + last)
+    return found
+
+
+def _slices(exchanged: Outcome, partition: int) -> Iterator[tuple[int, int, int]]:
+    """Each group with rows of a partition of the source, and where they begin and end in it."""
+    counts = exchanged.ledger.read("counts").read()
+    begins = counts[:, :partition].sum(axis=1)
+    for group in np.flatnonzero(counts[:, partition]).tolist():
+        yield group, int(begins[group]), int(begins[group] + counts[group, partition])

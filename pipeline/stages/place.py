@@ -4,11 +4,11 @@ The distances of all new points to all landmarks are never there at once: a batc
 neighbors are read, each new point takes the least sum over its own, and the sums that both answers need are updated.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.anchors import along_the_data, widen
 from pipeline.numerics.drift import gap_counts, two_sample_test
 from pipeline.numerics.extension.moments import Moments, MomentSums
 from pipeline.numerics.geodesics import rows_through_neighbors
@@ -18,7 +18,6 @@ from pipeline.stages.exchange import write_in_row_order
 from pipeline.stages.rows import row_batches
 from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -41,10 +40,11 @@ class Place(Stage):
     searched: Outcome
     partitions: RowPartitions
     level: float
+    keeps_lists: bool = False
     name = "place"
 
     def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "level": self.level}
+        return {"rows_each": self.partitions.rows_each, "level": self.level, "keeps_lists": self.keeps_lists}
 
     def inputs(self) -> list[str]:
         return [self.searched.ledger.digest]
@@ -56,7 +56,8 @@ class Place(Stage):
         part = self.searched.ledger.part
         distances, component = part("distances", partition).read(), part("component", partition).read()
         kept = np.ones(len(component), np.bool_) if self.space.kept is None else component < 1
-        moments = moments_through(self.space, distances[kept], part("neighbors", partition).read()[kept])
+        neighbors = part("neighbors", partition).read()
+        moments = self.moments(distances[kept], neighbors[kept])
         known = placed_by_moments(self.space.model, moments, self.space.weight)
         result = among_others(known, kept, self.space.model)
         trust = trust_columns(result, distances[:, 0], self.space.exponent)
@@ -67,6 +68,10 @@ class Place(Stage):
             "ambiguous": result.ambiguous,
             "component": component,
         }
+        if self.keeps_lists:
+            points = self.ordered.ledger.part("points", partition).read()
+            reached = np.where(kept[:, None], distances, np.nan)
+            nodes |= {"distances": reached, "neighbors": neighbors, "points": points}
         names = write_in_row_order(ledger, partition, self.ordered, self.partitions, nodes)
         counts = np.bincount(self.ordered.ledger.part("node_of", partition).read(), minlength=len(component))
         watched = {f"counts_{name}": self._counts(name, trust[kept], counts[kept]) for name in WATCHED}
@@ -81,6 +86,10 @@ class Place(Stage):
         }
         n_placed = sum(entry["n_placed"] for entry in figures.values())
         return {"n_placed": n_placed, "drift": self._drift(totals)}, ["counts"]
+
+    def moments(self, distances: FloatArray, neighbors: AnyArray) -> Moments:
+        """What both answers need of points with these neighbors (p, k)."""
+        return moments_through(self.space, distances, neighbors)
 
     def _ranks(self, trust: FloatArray) -> FloatArray:
         """For each trust column, the share of rows like the training rows that do not exceed it."""
@@ -109,21 +118,16 @@ class Place(Stage):
 
 
 def moments_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Moments:
-    """What both answers need of points with these neighbors (p, k)."""
-    nodes, places = np.unique(neighbors, return_inverse=True)
-    places = places.reshape(neighbors.shape)
-    batches = row_batches(space.stages["rows"])
-    if space.thinned:
-        distances = along_the_data(distances, _apart_from_nearest(batches, nodes, places))
+    """The moments of new points with these neighbors (p, k)."""
     sums = MomentSums(space.model, len(distances))
-    for batch in batches:
-        sums.add(rows_through_neighbors(distances, places, batch.take(nodes)))
+    for to_landmarks in distances_to_landmarks(space, distances, neighbors):
+        sums.add(to_landmarks)
     return sums.moments()
 
 
-def _apart_from_nearest(batches: list[RowArray], nodes: IntArray, places: IntArray) -> FloatArray:
-    """How far at least each neighbor (p, k), given by its place among some nodes, is from the nearest, in any path."""
-    apart = np.zeros(places.size)
-    for batch in batches:
-        widen(apart, np.repeat(places[:, 0], places.shape[1]), places.ravel(), batch.take(nodes))
-    return apart.reshape(places.shape)
+def distances_to_landmarks(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Iterator[AnyArray]:
+    """Distances (p, b) of new points with these neighbors (p, k) to each batch of landmarks in turn."""
+    nodes, places = np.unique(neighbors, return_inverse=True)
+    places = places.reshape(neighbors.shape)
+    for batch in row_batches(space.stages["rows"]):
+        yield rows_through_neighbors(distances, places, batch.take(nodes))

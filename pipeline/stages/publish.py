@@ -10,11 +10,12 @@ import numpy as np
 
 from pipeline.numerics.trust import TRUST
 from pipeline.partitions import RowPartitions
+from pipeline.stages.exchange import gather_rows
 from pipeline.stages.space import registered
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray, Json
+from pipeline.types import FloatArray, Json
 
 COORDINATES = ("projection", "restricted")
 DTYPES = {"ambiguous": np.bool_, "component": np.int64}
@@ -56,7 +57,8 @@ class Publish(Stage):
         d = self.n_components
         values = np.full((len(rows), 2 * d + len(self.columns)), np.nan)
         ambiguous, component = np.zeros(len(rows), np.bool_), np.full(len(rows), -1, dtype=np.int64)
-        self._gather(partition, {"values": values, "ambiguous": ambiguous, "component": component})
+        known = {"values": values, "ambiguous": ambiguous, "component": component}
+        gather_rows(self.embedded, self.partitions, partition, known)
         results = {"projection": self._turned(values[:, :d]), "restricted": self._turned(values[:, d : 2 * d])}
         results |= {name: values[:, 2 * d + i] for i, name in enumerate(self.columns)}
         for name, array in {**results, "ambiguous": ambiguous, "component": component}.items():
@@ -77,13 +79,3 @@ class Publish(Stage):
     def _array(self, ledger: StageLedger, name: str) -> RowArray:
         shape = (self.partitions.n_rows, *((self.n_components,) if name in COORDINATES else ()))
         return ledger.create(name, shape, DTYPES.get(name, np.float64), self.partitions.rows_per_chunk)
-
-    def _gather(self, partition: int, into: dict[str, AnyArray]) -> None:
-        """Fill in the rows of one partition of the source, from each group that has some."""
-        counts = self.embedded.ledger.read("counts").read()
-        begins = counts[:, :partition].sum(axis=1)
-        for group in np.flatnonzero(counts[:, partition]).tolist():
-            place = int(begins[group]), int(begins[group] + counts[group, partition])
-            rows = self.embedded.ledger.part("rows", group).read(*place) - self.partitions.rows(partition).start
-            for name, array in into.items():
-                array[rows] = self.embedded.ledger.part(name, group).read(*place)

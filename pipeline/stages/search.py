@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.anchors import along_the_data, widen
 from pipeline.numerics.trees import FEW_DIMENSIONS, reached_boxes
 from pipeline.stages.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
 from pipeline.stages.ordered import NODE_BITS, OrderedNodes, empty_lists
+from pipeline.stages.rows import row_batches
 from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
@@ -68,7 +70,20 @@ def nearest_embedded(
     if kept is not None:
         apart, dropped = _nearest(space, points, own_cells, 1, ~kept)
         nearest = np.where(apart[:, 0] < distances[:, 0], dropped[:, 0], nearest)
+    if space.thinned:
+        distances, found = along_the_data(distances, found, _apart_from_nearest(space, found))
     return distances, found, space.component_of(nearest)
+
+
+def _apart_from_nearest(space: FittedSpace, neighbors: IntArray) -> FloatArray:
+    """How far at least each of a point's neighbors (p, k) is from the nearest of them along the data, by its distances
+    to the landmarks."""
+    nodes, places = np.unique(neighbors, return_inverse=True)
+    places = places.reshape(neighbors.shape)
+    nearest, apart = np.repeat(places[:, 0], places.shape[1]), np.zeros(places.size)
+    for batch in row_batches(space.stages["rows"]):
+        widen(apart, nearest, places.ravel(), batch.take(nodes))
+    return apart.reshape(places.shape)
 
 
 def _nearest(

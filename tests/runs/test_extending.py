@@ -2,13 +2,19 @@
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import dijkstra
 from small import contents, fitted
 
 from pipeline import LandmarkIsomap, open_run
 from pipeline.config import ExtendSettings, job_settings
 from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.extending import COLUMNS, extend
+from pipeline.extending import COLUMNS, extend, extend_batches
+from pipeline.numerics.between import with_direct_ways
+from pipeline.numerics.extension import joint_restricted_reconstruction
+from pipeline.numerics.geodesics import rows_through_neighbors
+from pipeline.numerics.graph import neighbor_graph
+from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
 from pipeline.stages.publish import COORDINATES, PUBLISHED
 
 ARRAYS = (*PUBLISHED, *COLUMNS[4:])
@@ -212,3 +218,88 @@ def test_a_store_without_calibration_says_what_to_do(roll, tmp_path, monkeypatch
     monkeypatch.setattr("pipeline.stages.space.NEEDED", ("validate", "census"))
     with pytest.raises(StoreError, match="did not have census; run the fit again"):
         extended(folder / "run", folder / "training.npy", tmp_path / "out")
+
+
+def squared_between(training, new, distances, neighbors):
+    """Squared distances of new points over the graph of the training points, or directly where they are near."""
+    among = dijkstra(neighbor_graph(*neighbors_within(training, 8)))
+    ways = distances[:, :, None, None] + among[neighbors[:, :, None, None], neighbors] + distances
+    between = with_direct_ways(ways.min(axis=(1, 3)), new, distances[:, -1])
+    np.fill_diagonal(between, 0.0)
+    return between**2
+
+
+def test_blocks_of_rows_are_reconstructed_together(tmp_path):
+    points = swiss_roll(1240, seed=0).points
+    training, new = points[:1200], points[1200:]
+    fitted(saved(tmp_path, "training.npy", training), tmp_path / "run")
+    new[5, 1] = np.nan
+    given = {"joint": 16, "missing": "drop"}
+    extended(tmp_path / "run", saved(tmp_path, "new.npy", new), tmp_path / "out", **given)
+    out, model = open_run(tmp_path / "out"), open_run(tmp_path / "run").model
+    joint, unit = out.embedding("joint"), open_run(tmp_path / "run").unit
+    assert np.isnan(joint[5]).all()
+    isomap = LandmarkIsomap(8, 2, n_landmarks=70, random_state=0).fit(training)
+    order = [list(isomap.landmark_indices_).index(row) for row in open_run(tmp_path / "run").landmark_rows]
+    for first in (0, 16, 32):
+        block = [row for row in range(first, min(first + 16, 40)) if row != 5]
+        distances, neighbors = nearest_neighbors(training, new[block], 8)
+        rows = rows_through_neighbors(distances, neighbors, isomap._space.to_landmarks[:, order] * unit)
+        between = squared_between(training, new[block], distances, neighbors)
+        expected = joint_restricted_reconstruction(model, (rows / unit) ** 2, between / unit**2).coordinates * unit
+        np.testing.assert_allclose(joint[block], expected, atol=2e-5 * np.abs(expected).max())
+
+
+def test_upper_bounds_between_rows_are_flagged_and_blocks_do_not_depend_on_partitions(roll, tmp_path):
+    folder, _, new = roll
+    source = saved(tmp_path, "new.npy", np.concatenate([new] * 4)[:4500])
+    for mib in (1, 64):
+        given = {"joint": 512, "joint_distances": "bound", "partition_mib": mib}
+        extended(folder / "run", source, tmp_path / f"out{mib}", **given)
+    first, second = (open_run(tmp_path / f"out{mib}") for mib in (1, 64))
+    assert first.embedding("joint").tobytes() == second.embedding("joint").tobytes()
+    assert first.stage_figures("joint")["upper_bounds"]
+    assert np.isfinite(first.embedding("joint")).all()
+
+
+def test_arcs_lead_from_one_answer_to_the_other(roll, tmp_path):
+    folder, _, new = roll
+    source = saved(tmp_path, "new.npy", new)
+    extended(folder / "run", source, tmp_path / "out", arc=7, arc_rows=(3, 1400))
+    out = open_run(tmp_path / "out")
+    rows, arcs = out.arcs()
+    np.testing.assert_array_equal(rows, [3, 1400])
+    assert arcs.shape == (2, 7, 2)
+    np.testing.assert_array_equal(arcs[:, 0], out.embedding("projection")[rows])
+    np.testing.assert_array_equal(arcs[:, -1], out.embedding("restricted")[rows])
+    with pytest.raises(InvalidInputError, match=r"arc_rows=1500 is out of range; .* has rows 0 to 1499"):
+        extended(folder / "run", source, tmp_path / "out", arc=7, arc_rows=(1500,))
+    with pytest.raises(InvalidInputError, match="arc and arc_rows go together"):
+        extended(folder / "run", source, tmp_path / "out", arc=7)
+    extended(folder / "run", source, tmp_path / "plain")
+    with pytest.raises(InvalidInputError, match="has no arcs; extend with arc and arc_rows"):
+        open_run(tmp_path / "plain").arcs()
+
+
+def test_each_batch_of_a_folder_is_done_once(roll, tmp_path):
+    folder, _, new = roll
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name, rows in (("b.npy", new[:40]), ("a.npy", new[40:90]), ("_c.npy", new[:10]), ("d.npy.tmp", new[:10])):
+        with (incoming / name).open("wb") as file:
+            np.save(file, rows)
+    (incoming / "notes.txt").write_text("no data")
+    given = {"store": str(folder / "run"), "source": str(incoming), "output": str(tmp_path / "out"), "incoming": True}
+    settings = job_settings(ExtendSettings, given)
+    done = []
+    with pytest.raises(InvalidInputError, match=r"notes\.txt is of no known kind"):
+        done.extend(output for output, _ in extend_batches(settings))
+    assert [output.rpartition("/")[2] for output in done] == ["a.npy.zarr", "b.npy.zarr"]
+    (incoming / "notes.txt").unlink()
+    (incoming / "_c.npy").rename(incoming / "c.npy")
+    assert [output.rpartition("/")[2] for output, _ in extend_batches(settings)] == ["c.npy.zarr"]
+    assert list(extend_batches(settings)) == []
+    np.save(incoming / "a.npy", new[:7])
+    with pytest.raises(InvalidInputError, match=r"a\.npy has changed since it was extended to; give it another name"):
+        list(extend_batches(settings))
+    assert open_run(tmp_path / "out" / "a.npy.zarr").n_rows == 50

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.numerics import checks
-from pipeline.numerics.extension.moments import landmark_moments
+from pipeline.numerics.extension.moments import Moments, landmark_moments
 from pipeline.numerics.extension.projection import project_moments
 from pipeline.numerics.extension.restricted import DiagonalWeight, reconstruct_moments, resolved_weight
 from pipeline.numerics.mds import LandmarkModel
@@ -29,8 +29,12 @@ def reconstruction_arc(
     """
     steps = checks.integer_in_range("n_steps", n_steps, 2, None, "both ends of the arc are given")
     squared = checks.real_array("squared_to_landmarks", squared_to_landmarks, 1)
-    moments = landmark_moments(model, squared[None])
     weight = resolved_weight(model, diagonal_weight)
+    return arc_of_moments(model, landmark_moments(model, squared[None]), steps, weight)
+
+
+def arc_of_moments(model: LandmarkModel, moments: Moments, steps: int, weight: float) -> FloatArray:
+    """The arc of one point whose moments are known."""
     end = reconstruct_moments(model, moments, weight).coordinates[0]
     arc = _evenly_spaced(model.eigenvalues, moments.inner[0], end, steps)
     arc[0], arc[-1] = project_moments(model, moments)[0], end

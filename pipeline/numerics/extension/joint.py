@@ -47,6 +47,11 @@ def joint_restricted_reconstruction(
             f"squared_between has shape {between.shape}; it must be ({len(moments.beta)}, {len(moments.beta)}), a row "
             "and a column for each row of squared_to_landmarks."
         )
+    return reconstruct_moments_jointly(model, moments, between)
+
+
+def reconstruct_moments_jointly(model: LandmarkModel, moments: Moments, between: FloatArray) -> Reconstruction:
+    """Joint reconstruction of k points whose moments are known, from their (k, k) squared dissimilarities."""
     # Work in units of lam_1, where every number of a well-posed problem is near 1 and one tolerance fits all.
     unit = float(np.sqrt(model.eigenvalues[0]))
     problem = _JointProblem(
