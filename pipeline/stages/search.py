@@ -80,10 +80,10 @@ def _apart_from_nearest(space: FittedSpace, neighbors: IntArray) -> FloatArray:
     to the landmarks."""
     nodes, places = np.unique(neighbors, return_inverse=True)
     places = places.reshape(neighbors.shape)
-    nearest, apart = np.repeat(places[:, 0], places.shape[1]), np.zeros(places.size)
+    nearest, apart = np.repeat(places[:, 0], neighbors.shape[1]), np.zeros(places.size)
     for batch in row_batches(space.stages["rows"]):
         widen(apart, nearest, places.ravel(), batch.take(nodes))
-    return apart.reshape(places.shape)
+    return apart.reshape(neighbors.shape)
 
 
 def _nearest(

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from pipeline.config import fit_settings
+from pipeline.config import ExtendSettings, fit_settings, job_settings
 from pipeline.datasets import swiss_roll
+from pipeline.extending import extend
 from pipeline.fitting import fit
 from pipeline.stages.stage import Watch
 
@@ -37,6 +38,12 @@ def fitted(source, store, watch=None, **settings):
     watch = watch or Counting()
     fit(fit_settings({**SETTINGS, **settings, "source": str(source), "store": str(store)}), watch)
     return watch
+
+
+def extended(store, source, output, watch=None, **settings):
+    """Extend a run to a source; what came of it."""
+    given = {"store": str(store), "source": str(source), "output": str(output), **settings}
+    return extend(job_settings(ExtendSettings, given), watch)
 
 
 def contents(root):
