@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 
 from benchmarks import table
+from benchmarks.extending import extension_against_faiss
 from benchmarks.extension import restricted_against_projection
 from benchmarks.machine import machine_limits, machine_name
 from benchmarks.measure import Measurement
@@ -25,6 +26,7 @@ BENCHMARKS = (
     fit_against_sklearn,
     fit_against_tapkee,
     neighbors_against_faiss,
+    extension_against_faiss,
     fit_against_bare_kernels,
     two_workers_against_one,
     spreading_the_work,

@@ -24,7 +24,7 @@ def main() -> None:
     training, clean = roll[:N_TRAINING], roll[N_TRAINING:]
     distances, indices = neighbors_within(training, N_NEIGHBORS)
     graph = neighbor_graph(distances, indices)
-    lifted = clean + 5 * np.median(distances) * _normals(clean)
+    lifted = clean + 5 * np.median(distances) * normals(clean)
     print("| landmarks | weight | median gap on the roll | lifted | ratio |")
     print("|---|---|---|---|---|")
     weights: tuple[DiagonalWeight, ...] = (1.0, "balanced")
@@ -37,7 +37,7 @@ def main() -> None:
             print(f"| {m} | {weight} | {on:.2e} | {off:.2e} | {off / on:.0f} |")
 
 
-def _normals(points: FloatArray) -> FloatArray:
+def normals(points: FloatArray) -> FloatArray:
     """The direction across the spiral at each point of the roll, which is (t cos t, y, t sin t)."""
     t = np.hypot(points[:, 0], points[:, 2])
     cos, sin = points[:, 0] / t, points[:, 2] / t

@@ -92,7 +92,7 @@ def searched(folder: str) -> Searched:
         with _stages(folder, "few", execute, Stopwatch()):
             pass
         with _stages(folder, "source", execute, watch) as outcomes:
-            peak = max(map(_peak, _below(os.getpid())))
+            peak = max(map(peak_of, below(os.getpid())))
             rows, neighbors = _sampled(outcomes["order"], outcomes["neighbors"])
     return Searched({name: watch.seconds[name] for name in (*BEFORE, *SEARCH)}, peak, rows, neighbors)
 
@@ -106,7 +106,7 @@ def _stages(folder: str, name: str, execute: Execute, watch: Stopwatch) -> Itera
 
         def run_one(stage: Stage) -> Outcome:
             if stage.name == SEARCH[0]:
-                for number in _below(os.getpid()):
+                for number in below(os.getpid()):
                     Path(f"/proc/{number}/clear_refs").write_text("5")
             outcomes[stage.name] = run_stage(held, stage, execute, watch)
             if stage.name == SEARCH[-1]:
@@ -118,14 +118,14 @@ def _stages(folder: str, name: str, execute: Execute, watch: Stopwatch) -> Itera
         yield outcomes
 
 
-def _below(number: int) -> list[int]:
+def below(number: int) -> list[int]:
     """All processes below one; Dask's own are small beside the workers."""
     lists = [path.read_text() for path in Path(f"/proc/{number}/task").glob("*/children")]
     children = [int(word) for words in lists for word in words.split()]
-    return children + [below for child in children for below in _below(child)]
+    return children + [below for child in children for below in below(child)]
 
 
-def _peak(number: int) -> int:
+def peak_of(number: int) -> int:
     """Bytes of memory that a process has had at most since it was last set back."""
     lines = Path(f"/proc/{number}/status").read_text().splitlines()
     return max((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), default=0)

@@ -142,6 +142,20 @@ def export(
 
 
 @app.command()
+def deploy(
+    config: Annotated[Path, typer.Option("--config", help="TOML file with the settings of the flows and [schedule].")],
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Start a server and a worker here, and run what is due until Ctrl-C.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put fit, extend and refit on a Prefect server, with the times that the file says; again replaces them."""
+    from flows.deploy import run_deploy
+
+    run_deploy(config, serve, as_json, typer.echo)
+
+
+@app.command()
 def demo(
     n_points: Annotated[int, typer.Option(min=2000, help="Points on the Swiss roll.")] = 50_000,
     folder: Annotated[Path, typer.Option(help="Where to keep the points and the run.")] = Path("trigpoint-demo"),

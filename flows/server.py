@@ -104,7 +104,7 @@ def _embedded(home: Path, log: Path) -> Iterator[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**_environment(), "PREFECT_HOME": str(home), "PREFECT_SERVER_UI_API_URL": url},
+            env={**child_environment(), "PREFECT_HOME": str(home), "PREFECT_SERVER_UI_API_URL": url},
         )
     try:
         _wait_until_healthy(url, process, log)
@@ -113,7 +113,7 @@ def _embedded(home: Path, log: Path) -> Iterator[str]:
         _stop(process)
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Ours without the settings that keep Prefect's words from the terminal: the server's go to a file."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_LOGGING_HANDLERS")}
 
@@ -130,7 +130,7 @@ def _wait_until_healthy(url: str, process: "subprocess.Popen[bytes]", log: Path)
         while not _healthy(client, url):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise ClusterError(
-                    f"the embedded Prefect server did not start: {_last_words(log)}. Start one with `prefect server "
+                    f"the embedded Prefect server did not start: {last_words(log)}. Start one with `prefect server "
                     "start` and set PREFECT_API_URL, or run with --cluster-kind serial, which needs none."
                 )
             time.sleep(0.05)
@@ -143,7 +143,7 @@ def _healthy(client: httpx.Client, url: str) -> bool:
         return False
 
 
-def _last_words(log: Path) -> str:
+def last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return " / ".join(lines[-LINES_SHOWN:]) or "it said nothing"
 

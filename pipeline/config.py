@@ -7,7 +7,7 @@ and `[cluster]` hold for all.
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -190,7 +190,7 @@ class ExtendSettings(JobSettings):
         "error", description="Rows with NaN or infinite entries: refuse, or keep them out (their results are NaN)."
     )
     incoming: bool = Field(False, description="Extend to every batch in a folder that was not done yet.")
-    joint: int | None = Field(None, ge=2, le=4096, description="Reconstruct so many consecutive rows together.")
+    joint: int | None = Field(None, ge=2, le=1024, description="Reconstruct so many consecutive rows together.")
     joint_distances: Literal["paths", "bound"] = Field(
         "paths", description="Between new rows: shortest paths along the graph, or an upper bound over the landmarks."
     )
@@ -251,13 +251,13 @@ def job_settings(model: type[Settings], given: Mapping[str, Any], file: Path | N
     values = {**from_file, **given}
     if isinstance(from_file.get("cluster"), dict) and isinstance(given.get("cluster"), dict):
         values["cluster"] = {**from_file["cluster"], **given["cluster"]}
-    _require_known(values, fields_of(model))
+    require_known(values, fields_of(model))
     if isinstance(values.get("cluster"), dict):
-        _require_known(values["cluster"], ClusterSettings.model_fields, "cluster.")
+        require_known(values["cluster"], ClusterSettings.model_fields, "cluster.")
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise InvalidInputError(_described(error)) from error
+        raise InvalidInputError(described_faults(error, FIELDS)) from error
 
 
 def _of_file(model: type[JobSettings], content: dict[str, Any]) -> dict[str, Any]:
@@ -280,7 +280,8 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise InvalidInputError(f"config={str(file)!r} is not TOML: {error}.") from error
 
 
-def _require_known(names: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
+def require_known(names: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
+    """Refuse a setting that does not exist, with the nearest one that does."""
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
@@ -293,12 +294,12 @@ def _require_range(name: str, value: float, low: float, high: float, why: str) -
         raise InvalidInputError(f"{name}={value} is out of range; use one from {low} to {high} ({why}).")
 
 
-def _described(error: ValidationError) -> str:
+def described_faults(error: ValidationError, fields: Collection[str]) -> str:
     """Each wrong setting with its value and what is expected of it; of a choice of types, what either expects."""
     expected: dict[str, list[str]] = {}
     values: dict[str, object] = {}
     for entry in error.errors():
-        name = ".".join(str(part) for part in entry["loc"] if part in FIELDS)
+        name = ".".join(str(part) for part in entry["loc"] if part in fields)
         values[name] = None if entry["type"] == "missing" else entry["input"]
         expected.setdefault(name, []).append("it must be given" if entry["type"] == "missing" else entry["msg"])
     listed = (f"{name}={values[name]!r}: {', or '.join(messages)}" for name, messages in expected.items())

@@ -1,6 +1,7 @@
 """A finished or unfinished run, to look at: `open_run(url)`."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -114,6 +115,11 @@ class Run:
             pieces.append(as_ids(part.read(max(start - base, 0), min(end - base, part.shape[0]))))
         return np.concatenate(pieces)
 
+    def parts(self, stage: str, array: str) -> Iterator[AnyArray]:
+        """What each partition of a published stage has of an array, in the run's own order."""
+        ledger = self._ledger(stage)
+        return (ledger.part(array, partition).read() for partition in ledger.complete())
+
     @property
     def n_rows(self) -> int:
         return int(self.manifest["source"]["n_rows"])
@@ -154,6 +160,12 @@ class Run:
         """Quantiles of the trust columns that new rows of the same kind have: of training rows taken as if they were
         new."""
         return dict(self.stage_figures("calibrate")["quantiles"])
+
+    @property
+    def calibration_values(self) -> dict[str, AnyArray]:
+        """Those columns themselves, each rising."""
+        ledger = self._ledger("calibrate")
+        return {name: ledger.read(name).read() for name in self.calibration}
 
     @property
     def drift(self) -> Json | None:

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from flows import cli
-from pipeline.config import ClusterSettings, FitSettings, fit_settings
+from flows.schedules import ScheduleSettings
+from flows.targets import read_targets
+from pipeline.config import ClusterSettings, ExtendSettings, FitSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
+from pipeline.stages.place import RANKS
 from pipeline.stages.publish import PUBLISHED
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -55,7 +58,28 @@ def test_the_page_on_clusters_names_every_setting():
         assert f"`{name}`" in page, name
 
 
+def test_the_page_on_schedules_names_every_setting_and_its_example_is_understood(tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "schedules.md").read_text()
+    for name in ScheduleSettings.model_fields:
+        assert f"`{name}`" in page, name
+    file = tmp_path / "run.toml"
+    file.write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL).group(1))
+    schedule, targets = read_targets(file)
+    assert schedule.refit_on_drift
+    assert [(target.flow, target.schedule is not None) for target in targets] == [
+        ("fit", False),
+        ("extend", True),
+        ("refit", True),
+    ]
+
+
 def test_the_page_on_runs_names_every_setting_and_array():
     page = (Path(__file__).parent.parent / "docs" / "runs.md").read_text()
     for name in (*FitSettings.model_fields, *PUBLISHED):
+        assert f"`{name}`" in page, name
+
+
+def test_the_page_on_new_points_names_every_setting_and_array():
+    page = (Path(__file__).parent.parent / "docs" / "extending.md").read_text()
+    for name in (*ExtendSettings.model_fields, *RANKS, "joint"):
         assert f"`{name}`" in page, name

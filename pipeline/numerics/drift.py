@@ -5,12 +5,15 @@ of portions add up, and the greatest difference between the two distributions ca
 reference values only the batch's distribution rises, so the extremes are at reference values or just before them.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import kstwo
 
 from pipeline.types import FloatArray, IntArray
+
+FAR_SHARE = 0.99
 
 
 class TwoSampleTest(NamedTuple):
@@ -48,3 +51,20 @@ def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0
     statistic = float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
     effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
     return TwoSampleTest(statistic, float(np.clip(kstwo.sf(max(0.0, statistic - margin), effective), 0.0, 1.0)))
+
+
+def compared(
+    references: Mapping[str, FloatArray], counts: Mapping[str, IntArray], margins: Mapping[str, float], level: float
+) -> dict[str, Any]:
+    """A batch, given by the `gap_counts` of some columns, against their reference values: every column's test, and
+    whether any says that the batch is of another kind; together they say so of one that is not as often as the level.
+    """
+    columns = {}
+    for name, found in counts.items():
+        reference = references[name]
+        test = two_sample_test(reference, found, margins[name])
+        far = int(np.searchsorted(reference, np.quantile(reference, FAR_SHARE), side="right"))
+        beyond = float(found[2 * far :].sum() / max(1, found.sum()))
+        drifts = bool(test.p_value < level / len(counts))
+        columns[name] = {**test._asdict(), "margin": margins[name], "share_beyond_99": beyond, "drifts": drifts}
+    return {"level": level, "columns": columns, "drifts": any(entry["drifts"] for entry in columns.values())}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.drift import gap_counts, two_sample_test
+from pipeline.numerics.drift import compared, gap_counts
 from pipeline.numerics.extension.moments import Moments, MomentSums
 from pipeline.numerics.geodesics import rows_through_neighbors
 from pipeline.numerics.trust import TRUST, among_others, placed_by_moments, trust_columns
@@ -25,7 +25,6 @@ RANKS = tuple(f"{name}_rank" for name in TRUST)
 # Columns whose distribution in a batch is compared with that of rows like the training rows. The multiplier says the
 # same as the gap.
 WATCHED = ("residual", "gap", "nearest")
-FAR_SHARE = 0.99
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,10 @@ class Place(Stage):
             name: np.sum([ledger.part(f"counts_{name}", group).read() for group in groups], axis=0) for name in WATCHED
         }
         n_placed = sum(entry["n_placed"] for entry in figures.values())
-        return {"n_placed": n_placed, "drift": self._drift(totals)}, ["counts"]
+        margins = self.space.stages["calibrate"].figures["margins"]
+        return {"n_placed": n_placed, "drift": compared(self.space.calibration, totals, margins, self.level)}, [
+            "counts"
+        ]
 
     def moments(self, distances: FloatArray, neighbors: AnyArray) -> Moments:
         """What both answers need of points with these neighbors (p, k)."""
@@ -102,19 +104,6 @@ class Place(Stage):
 
     def _counts(self, name: str, trust: FloatArray, weights: IntArray) -> IntArray:
         return gap_counts(self.space.calibration[name], trust[:, TRUST.index(name)], weights)
-
-    def _drift(self, totals: dict[str, IntArray]) -> Json:
-        """The tests of all watched columns; together they raise the alarm as often as the level says."""
-        columns = {}
-        for name, counts in totals.items():
-            reference = self.space.calibration[name]
-            margin = float(self.space.stages["calibrate"].figures["margins"][name])
-            test = two_sample_test(reference, counts, margin)
-            far = np.searchsorted(reference, np.quantile(reference, FAR_SHARE), side="right")
-            beyond = float(counts[2 * far :].sum() / max(1, counts.sum()))
-            drifts = test.p_value < self.level / len(totals)
-            columns[name] = {**test._asdict(), "margin": margin, "share_beyond_99": beyond, "drifts": bool(drifts)}
-        return {"level": self.level, "columns": columns, "drifts": any(entry["drifts"] for entry in columns.values())}
 
 
 def moments_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Moments:

@@ -17,7 +17,7 @@ from pipeline.config import FitSettings
 DEPLOY = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", "infra/prefect.yaml"]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(280)
 def test_the_server_is_guarded_and_takes_the_deployment(tmp_path):
     """One test for all of it: a server takes ten seconds to start."""
     with running_server(tmp_path) as url:
@@ -29,6 +29,8 @@ def test_the_server_is_guarded_and_takes_the_deployment(tmp_path):
         run([*services()["prefect-worker"]["command"], "--run-once"], client)
         run(DEPLOY, client)
         assert_deployed(url)
+        run(["prefect", "deployment", "run", "fit/fit"], client)
+        assert_scheduled_with_trigpoint(url, client, tmp_path)
 
 
 def test_the_example_parameters_are_settings_of_a_fit():
@@ -120,6 +122,15 @@ def assert_deployed(url: str) -> None:
     assert found["concurrency_options"]["collision_strategy"] == "ENQUEUE"
     assert found["parameters"] == deployment()["parameters"]
     assert found["parameter_openapi_schema"]["properties"].keys() == {*found["parameters"], "anyway", "keywords"}
+
+
+def assert_scheduled_with_trigpoint(url: str, client: dict[str, str], folder: Path) -> None:
+    file = folder / "run.toml"
+    file.write_text('source = "/shared/points.npy"\nstore = "/shared/run.zarr"\n[schedule]\nfit = "0 3 * * 0"\n')
+    run(["trigpoint", "deploy", "--config", str(file)], client)
+    (found,) = [one for one in posted(f"{url}/deployments/filter", url) if one["name"] != deployment()["name"]]
+    assert [one["schedule"]["cron"] for one in found["schedules"]] == ["0 3 * * 0"]
+    assert found["parameters"]["settings"] == {"source": "/shared/points.npy", "store": "/shared/run.zarr"}
 
 
 def posted(address: str, url: str) -> Any:

@@ -1,62 +1,14 @@
 """A run killed at any write or deletion, and started again, ends with the same bytes and computes nothing twice."""
 
-import json
-import os
 import shutil
-from pathlib import Path
-from typing import ClassVar
 
+import numpy as np
 import pytest
-from small import Counting, contents, fitted, roll_file
+from small import Counting, contents, extended, fitted, roll_file
+from snapshots import bury_the_holder, committed, snapshots_of
 
 from pipeline.stages import embed
-from pipeline.store import durable, run
-from pipeline.store.durable import DurableLocalStore
-
-
-class SnapshotStore(DurableLocalStore):
-    """Before every write and deletion, keeps what a kill at that moment would leave: all before it, half of it."""
-
-    taken: ClassVar[list[str]] = []
-    folder: ClassVar[Path]
-
-    def _snapshot(self, key):
-        number = len(self.taken)
-        self.taken.append(key)
-        copy = self.folder / str(number)
-        if self.root.exists():
-            # Files are replaced, never changed in place, so that links keep what they were.
-            shutil.copytree(self.root, copy, copy_function=os.link)
-        half = copy / key
-        half.parent.mkdir(parents=True, exist_ok=True)
-        half.with_name(f".{half.name}.0.partial").write_bytes(b"half")
-
-    def write_now(self, key, data, exclusive=False):
-        self._snapshot(key)
-        super().write_now(key, data, exclusive)
-
-    async def delete(self, key):
-        self._snapshot(key)
-        await super().delete(key)
-
-    async def delete_dir(self, prefix):
-        self._snapshot(f"{prefix}/all")
-        await super().delete_dir(prefix)
-
-
-def bury_the_holder(root):
-    """Make the lease that of a process which is no more, as it is after a kill."""
-    for path in (root / "lease").glob("*.json"):
-        holder = json.loads(path.read_text())
-        path.unlink()
-        path.write_text(json.dumps({**holder, "started": "0"}))
-
-
-def committed(root):
-    return {
-        (str(path.parent.parent.relative_to(root)), int(path.stem.removeprefix("partition-")))
-        for path in root.glob("*/*/ledger/partition-*.json")
-    }
+from pipeline.store import durable
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,11 +25,9 @@ def killed(tmp_path_factory):
     """The source, the undisturbed run, and a snapshot for every operation of it."""
     folder = tmp_path_factory.mktemp("killed")
     source = roll_file(folder)
-    SnapshotStore.folder, SnapshotStore.taken = folder / "snapshots", []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "DurableLocalStore", SnapshotStore)
-        whole = fitted(source, folder / "whole", n_landmarks=16)
-    return source, folder, whole, SnapshotStore.taken
+    whole = Counting()
+    taken = snapshots_of(folder / "snapshots", lambda: fitted(source, folder / "whole", whole, n_landmarks=16))
+    return source, folder, whole, taken
 
 
 # Every 24th operation in the quick suite, all others in `make test-faults`.
@@ -102,4 +52,34 @@ def test_killed_at_any_operation_it_ends_the_same(killed, share):
         assert not before & set(again.computed_partitions), where
         assert before | set(again.computed_partitions) == everything, where
         assert len(list((root / "lease").iterdir())) <= 2, where
+        shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def killed_extension(tmp_path_factory):
+    """The same of an extension with everything that it can be asked for."""
+    folder = tmp_path_factory.mktemp("extension")
+    source = roll_file(folder)
+    fitted(source, folder / "run", n_landmarks=16)
+    new = folder / "new.npy"
+    np.save(new, np.load(source)[:4300] + 0.01)
+    given = {"arc": 3, "arc_rows": (5, 4200), "partition_mib": 1}
+    taken = snapshots_of(folder / "snapshots", lambda: extended(folder / "run", new, folder / "whole", **given))
+    return folder, new, given, taken
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("share", [0, *(pytest.param(i, marks=pytest.mark.faults) for i in range(1, 8))])
+def test_an_extension_killed_at_any_operation_ends_the_same(killed_extension, share):
+    folder, new, given, operations = killed_extension
+    expected = contents(folder / "whole")
+    assert len(operations) > 60
+    for number in range(share, len(operations), 8):
+        root = folder / "snapshots" / str(number)
+        bury_the_holder(root)
+        before, again = committed(root), Counting()
+        extended(folder / "run", new, root, again, **given)
+        where = f"killed at operation {number}, {operations[number]}"
+        assert contents(root) == expected, where
+        assert not before & set(again.computed_partitions), where
         shutil.rmtree(root)

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import dijkstra
-from small import contents, fitted
+from small import contents, extended, fitted
 
+from benchmarks.diagonal_weight import normals
 from pipeline import LandmarkIsomap, open_run
 from pipeline.config import ExtendSettings, job_settings
 from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.extending import COLUMNS, extend, extend_batches
+from pipeline.extending import COLUMNS, extend_batches
 from pipeline.numerics.between import with_direct_ways
 from pipeline.numerics.extension import joint_restricted_reconstruction
 from pipeline.numerics.geodesics import rows_through_neighbors
@@ -18,11 +19,6 @@ from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
 from pipeline.stages.publish import COORDINATES, PUBLISHED
 
 ARRAYS = (*PUBLISHED, *COLUMNS[4:])
-
-
-def extended(store, source, output, watch=None, **settings):
-    given = {"store": str(store), "source": str(source), "output": str(output), **settings}
-    return extend(job_settings(ExtendSettings, given), watch)
 
 
 def saved(folder, name, rows):
@@ -254,7 +250,7 @@ def test_upper_bounds_between_rows_are_flagged_and_blocks_do_not_depend_on_parti
     folder, _, new = roll
     source = saved(tmp_path, "new.npy", np.concatenate([new] * 4)[:4500])
     for mib in (1, 64):
-        given = {"joint": 512, "joint_distances": "bound", "partition_mib": mib}
+        given = {"joint": 30, "joint_distances": "bound", "partition_mib": mib}
         extended(folder / "run", source, tmp_path / f"out{mib}", **given)
     first, second = (open_run(tmp_path / f"out{mib}") for mib in (1, 64))
     assert first.embedding("joint").tobytes() == second.embedding("joint").tobytes()
@@ -303,3 +299,24 @@ def test_each_batch_of_a_folder_is_done_once(roll, tmp_path):
     with pytest.raises(InvalidInputError, match=r"a\.npy has changed since it was extended to; give it another name"):
         list(extend_batches(settings))
     assert open_run(tmp_path / "out" / "a.npy.zarr").n_rows == 50
+
+
+def test_points_lifted_off_a_roll_are_told_by_residual_and_gap(tmp_path):
+    """By 5 times the median edge, 8,000 points fitted, 500 landmarks, balanced weight. With 8 neighbors that is less
+    than half way to the next winding; with 10 it is half way, where points belong to neither."""
+    points = swiss_roll(9000, seed=0).points
+    training, clean = points[:8000], points[8000:]
+    edges = neighbors_within(training, 8)[0]
+    lifted = clean + 5 * np.median(edges) * normals(clean)
+    given = {"n_landmarks": 500, "diagonal_weight": "balanced"}
+    fitted(saved(tmp_path, "training.npy", training), tmp_path / "run", **given)
+    outs = []
+    for name, rows in (("clean", clean), ("lifted", lifted)):
+        extended(tmp_path / "run", saved(tmp_path, f"{name}.npy", rows), tmp_path / name)
+        outs.append(open_run(tmp_path / name))
+    beyond = [float((out.embedding("residual_rank") > 0.99).mean()) for out in outs]
+    gaps = [float(np.median(out.embedding("gap"))) for out in outs]
+    assert beyond[0] < 0.03
+    assert beyond[1] >= 0.85, beyond
+    assert gaps[1] >= 10 * gaps[0], gaps
+    assert [out.drift["drifts"] for out in outs] == [False, True]

@@ -1,0 +1,121 @@
+"""When flows run by themselves: the table `[schedule]` of a TOML file."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeAlias
+from zoneinfo import ZoneInfo
+
+from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from pipeline.config import described_faults, require_known
+from pipeline.errors import InvalidInputError
+
+FLOWS = ("fit", "extend", "refit")
+EVERY = "_every"
+Schedule: TypeAlias = CronSchedule | IntervalSchedule
+
+
+class ScheduleSettings(BaseModel):
+    """When each flow runs, and on which work pool. A flow without a time is deployed for runs by hand."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fit: str | None = Field(None, description="Cron expression of the times to fit.")
+    extend: str | None = Field(None, description="Cron expression of the times to extend.")
+    refit: str | None = Field(None, description="Cron expression of the times to refit.")
+    fit_every: int | None = Field(None, ge=1, description="Seconds from one fit to the next, instead of a cron.")
+    extend_every: int | None = Field(None, ge=1, description="Seconds from one extend to the next, instead of a cron.")
+    refit_every: int | None = Field(None, ge=1, description="Seconds from one refit to the next, instead of a cron.")
+    timezone: str = Field("UTC", description="Time zone of the cron expressions, such as Europe/Berlin.")
+    work_pool: str = Field("trigpoint", description="Prefect's work pool that the runs go to.")
+    refit_on_drift: bool = Field(False, description="Refit when new data no longer fits the model.")
+
+    @field_validator(*(flow + EVERY for flow in FLOWS), mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("a number of seconds is needed")  # noqa: TRY004  pydantic takes ValueErrors
+        return value
+
+    @field_validator(*FLOWS)
+    @classmethod
+    def _comes_round(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """As Prefect reads it; the time zone does not matter for that."""
+        if value is None:
+            return value
+        try:
+            next_times(CronSchedule(cron=value), 1)
+        except ValidationError as error:
+            raise ValueError(
+                "not a cron expression; give minute, hour, day of month, month and day of week, such as '0 3 * * 0' "
+                f"for Sundays at 3, or seconds as {info.field_name}{EVERY}"
+            ) from error
+        except Exception as error:  # of the cron library, which Prefect keeps to itself
+            raise ValueError(f"no such time ever comes ({error}); check day of month and month") from error
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError("not a time zone that is known here; give a name such as UTC or Europe/Berlin") from error
+        return value
+
+    @field_validator("work_pool")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}", value):
+            raise ValueError("letters, digits, spaces, dots, dashes and underscores are allowed, at most 64")
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind_of_time(self) -> Self:
+        for flow in FLOWS:
+            if getattr(self, flow) is not None and getattr(self, flow + EVERY) is not None:
+                raise ValueError(f"{flow} and {flow}{EVERY} are both given; keep one of them")
+        return self
+
+    def schedule_of(self, flow: str) -> Schedule | None:
+        """When a flow runs; None is only when asked to."""
+        cron, seconds = getattr(self, flow), getattr(self, flow + EVERY)
+        if cron is not None:
+            return CronSchedule(cron=cron, timezone=self.timezone)
+        if seconds is None:
+            return None
+        # Counted from a fixed day, so that deploying again does not shift the times.
+        anchor = datetime(2020, 1, 1, tzinfo=ZoneInfo(self.timezone))
+        return IntervalSchedule(interval=timedelta(seconds=seconds), anchor_date=anchor, timezone=self.timezone)
+
+
+def schedule_settings(content: Mapping[str, Any]) -> ScheduleSettings:
+    """The table `[schedule]` of a file; a file without one schedules nothing."""
+    table = content.get("schedule", {})
+    if not isinstance(table, dict):
+        raise InvalidInputError(
+            f"schedule={table!r} in the configuration is not a table; write [schedule] above its keys."
+        )
+    fields = ScheduleSettings.model_fields
+    require_known(table, fields, "schedule.")
+    try:
+        return ScheduleSettings.model_validate(table)
+    except ValidationError as error:
+        raise InvalidInputError(f"[schedule] {described_faults(error, fields)}") from error
+
+
+def next_times(schedule: Schedule, n_times: int) -> list[datetime]:
+    """The coming times, as the server will compute them."""
+    return list(asyncio.run(schedule.get_dates(n_times)))
+
+
+def described(schedule: Schedule | None) -> str:
+    """A schedule in words."""
+    if schedule is None:
+        return "only when asked to"
+    if isinstance(schedule, CronSchedule):
+        return f"at {schedule.cron} ({schedule.timezone})"
+    return f"every {schedule.interval.total_seconds():,.0f} s"
