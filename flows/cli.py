@@ -120,15 +120,25 @@ def gc(store: Store, as_json: AsJson = False) -> None:
 @app.command()
 def export(
     store: Store,
-    output: Annotated[Path, typer.Option(help="File to write: .npy, .parquet or .csv.")],
+    output: Annotated[Path | None, typer.Option(help="File to write: .npy, .parquet or .csv.")] = None,
     array: Annotated[list[str] | None, typer.Option(help="Array to write; repeat for several in a table.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder for a small model that `extend` takes instead.")] = None,
+    anchors: Annotated[int | None, typer.Option(help="Points that the model keeps [20000, or all].")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write published results, rows in the order of the source, with the id column if there is one."""
-    from pipeline.export import export as write
-    from pipeline.runs import open_run
+    """Write published results, rows in the order of the source, with the id column if there is one; or a model."""
+    from flows.commands import export_model_report, export_report
 
-    n_rows = write(open_run(store), array or ["projection"], output)
-    typer.echo(f"{n_rows:,} rows of {', '.join(array or ['projection'])} are in {output}.")
+    if model is not None and output is None and array is None:
+        with resumable():
+            _print(*export_model_report(store, str(model), anchors), as_json)
+    elif output is not None and model is None and anchors is None:
+        _print(*export_report(store, array or ["projection"], output), as_json)
+    else:
+        raise InvalidInputError(
+            "give either --output FILE, with --array if wanted, for results; or --model DIR, with --anchors if wanted, "
+            "for a model to extend."
+        )
 
 
 @app.command()

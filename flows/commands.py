@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from flows.progress import Display, shown_on, terminal_display
-from flows.reports import fit_report, fit_summary
+from flows.reports import fit_report, fit_summary, model_lines
 from pipeline import fitting
 from pipeline.config import FitSettings
 from pipeline.memory import MIB
@@ -104,3 +104,21 @@ def plan_report(settings: FitSettings) -> tuple[Json, list[str], list[str]]:
         "problems": problems,
     }
     return value, lines, problems
+
+
+def export_report(store: str, arrays: list[str], output: Path) -> tuple[Json, list[str]]:
+    """Write published arrays to a file; what was written, for programs and in lines."""
+    from pipeline.export import export
+
+    n_rows = export(open_run(store), arrays, output)
+    value = {"output": str(output), "arrays": arrays, "n_rows": n_rows}
+    return value, [f"{n_rows:,} rows of {', '.join(arrays)} are in {output}."]
+
+
+def export_model_report(store: str, model: str, anchors: int | None) -> tuple[Json, list[str]]:
+    """Write a model of a run; its size and accuracy, for programs and in lines."""
+    from pipeline.portable import export_model
+
+    exported = export_model(store, model, anchors)
+    value = {"model": model, "n_computed": exported.n_computed, **exported.stated}
+    return value, [f"A model of {store} is in {model}.", *model_lines(exported.stated)]

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from pipeline import extending
 from pipeline.fitting import STAGES, Fitted
+from pipeline.memory import MIB
 from pipeline.runs import Run, StageStatus, open_run
 from pipeline.store import lease, run
 from pipeline.time_left import in_words
@@ -102,7 +103,23 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     lines = [_stage_line(stage) for stage in stages]
     ended = "published" if current else "not complete"
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"
-    return value, [*lines, f"{store}: {ended}{under_way}."]
+    stated = opened.portable if published else None
+    value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
+    of_model = [] if stated is None else model_lines(stated)
+    return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
+
+
+def model_lines(stated: Json) -> list[str]:
+    """What an exported model states of itself."""
+    accuracy = stated["accuracy"]
+    lines = [f"{stated['n_anchors']:,} anchors, {stated['bytes'] / MIB:,.1f} MiB."]
+    if not accuracy["n_checked"]:
+        return [*lines, "Every distinct row is an anchor: rows are placed where the run places them."]
+    return [
+        *lines,
+        f"Against the run, on {accuracy['n_checked']:,} rows that are not anchors: {accuracy['rms']:.2%} of the "
+        f"embedding's spread off (root mean square), 99% of them at most {accuracy['q99']:.2%}.",
+    ]
 
 
 def _stage_line(stage: StageStatus) -> str:

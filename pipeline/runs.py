@@ -67,6 +67,12 @@ class Run:
         return run.kind_of(self._store)
 
     @property
+    def portable(self) -> Json | None:
+        """Of an exported model: its anchors, its bytes and how near to the run's it places rows."""
+        stated = self.manifest.get("portable")
+        return None if stated is None else dict(stated)
+
+    @property
     def arrays(self) -> tuple[str, ...]:
         """The names of the published arrays."""
         return tuple(self._homes)
@@ -82,6 +88,11 @@ class Run:
 
     def array(self, name: str) -> RowArray:
         """A published array, to be read in portions."""
+        if self.kind == run.MODEL:
+            raise InvalidInputError(
+                f"{self.url} holds {run.KINDS[run.MODEL]}, which places new rows and has none of its own; use the run, "
+                "or `trigpoint extend` with this model."
+            )
         if name not in self.arrays:
             raise InvalidInputError(f"array={name!r} is not published; use one of {', '.join(self.arrays)}.")
         return self._ledger(self._homes[name]).read(name)
@@ -121,7 +132,7 @@ class Run:
     @property
     def unit(self) -> float:
         """What a length 1 in the run's own units is in the user's; a power of two."""
-        return float(2.0 ** self.stage_figures("embed")["exponent"])
+        return float(2.0 ** self.stage_figures("calibrate" if self.kind == run.MODEL else "embed")["exponent"])
 
     @property
     def landmark_rows(self) -> AnyArray:
@@ -204,6 +215,8 @@ class Run:
         return dict(figures)
 
     def _ledger(self, stage: str) -> StageLedger:
+        if stage not in self.manifest["stages"]:
+            raise InvalidInputError(f"{self.url} holds {run.KINDS[self.kind]}, which has no results of stage {stage}.")
         return run.published_ledger(self._store, self.manifest, stage)
 
 

@@ -43,14 +43,7 @@ class Calibrate(SingleStage):
         return [self.rows.ledger.digest, self.model.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        columns, fewer = (np.sort(self._columns(name), axis=0) for name in ("held_out", "held_out_fewer"))
-        margins = {}
-        for name, column, other in zip(TRUST, columns.T, fewer.T, strict=True):
-            ledger.write(name, np.ascontiguousarray(column))
-            counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
-            margins[name] = two_sample_test(column, counts).statistic
-        quantiles = {name: _quantiles(column) for name, column in zip(TRUST, columns.T, strict=True)}
-        figures = {"n_rows": len(columns), "quantiles": quantiles, "margins": margins}
+        figures = write_calibration(ledger, *(self._columns(name) for name in ("held_out", "held_out_fewer")))
         return {**figures, "weight": self._weight, "exponent": self.exponent}, list(TRUST)
 
     def _columns(self, name: str) -> FloatArray:
@@ -72,6 +65,20 @@ class Calibrate(SingleStage):
     @property
     def _weight(self) -> float:
         return resolved_weight(self._model, self.diagonal_weight)
+
+
+def write_calibration(ledger: StageLedger, columns: FloatArray, fewer: FloatArray) -> Json:
+    """Write the trust columns (h, 4) of rows taken as new, each rising; their quantiles and margins.
+
+    `fewer` are the columns that the rows have over one neighbor fewer.
+    """
+    margins, quantiles = {}, {}
+    for name, column, other in zip(TRUST, np.sort(columns, axis=0).T, np.sort(fewer, axis=0).T, strict=True):
+        ledger.write(name, np.ascontiguousarray(column))
+        counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
+        margins[name] = two_sample_test(column, counts).statistic
+        quantiles[name] = _quantiles(column)
+    return {"n_rows": len(columns), "quantiles": quantiles, "margins": margins}
 
 
 def _quantiles(values: FloatArray) -> Json:

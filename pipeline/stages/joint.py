@@ -88,10 +88,12 @@ class Joint(Stage):
         space = self.place.space
         for chosen in _blocks(kept, self.block_rows):
             near, nodes = distances[chosen], neighbors[chosen]
-            if search is None:
+            between = np.full((len(chosen), len(chosen)), np.inf)
+            # Of a thinned graph the ways are detours, and those over a landmark may be shorter: these it has kept.
+            if search is None or space.thinned:
                 between = bound_between([*distances_to_landmarks(space, near, nodes)])
-            else:
-                between = lengths_between(search, first + int(chosen[0]), near, nodes)
+            if search is not None:
+                between = np.minimum(between, lengths_between(search, first + int(chosen[0]), near, nodes))
             between = with_direct_ways(between, points[chosen], near[:, -1])
             mine = Moments(moments.inner[chosen], moments.beta[chosen])
             answer = reconstruct_moments_jointly(space.model, mine, between**2)

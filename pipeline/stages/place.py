@@ -91,10 +91,7 @@ class Place(Stage):
 
     def moments(self, distances: FloatArray, neighbors: AnyArray) -> Moments:
         """What both answers need of points with these neighbors (p, k)."""
-        sums = MomentSums(self.space.model, len(distances))
-        for to_landmarks in distances_to_landmarks(self.space, distances, neighbors):
-            sums.add(to_landmarks)
-        return sums.moments()
+        return moments_through(self.space, distances, neighbors)
 
     def _ranks(self, trust: FloatArray) -> FloatArray:
         """For each trust column, the share of rows like the training rows that do not exceed it."""
@@ -107,6 +104,14 @@ class Place(Stage):
 
     def _counts(self, name: str, trust: FloatArray, weights: IntArray) -> IntArray:
         return gap_counts(self.space.calibration[name], trust[:, TRUST.index(name)], weights)
+
+
+def moments_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Moments:
+    """The moments of new points with these neighbors (p, k)."""
+    sums = MomentSums(space.model, len(distances))
+    for to_landmarks in distances_to_landmarks(space, distances, neighbors):
+        sums.add(to_landmarks)
+    return sums.moments()
 
 
 def distances_to_landmarks(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Iterator[AnyArray]:

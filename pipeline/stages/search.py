@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.anchors import along_the_data, widen
 from pipeline.numerics.trees import FEW_DIMENSIONS, reached_boxes
 from pipeline.stages.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
 from pipeline.stages.ordered import NODE_BITS, OrderedNodes, empty_lists
+from pipeline.stages.rows import row_batches
 from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
@@ -45,32 +47,55 @@ class Search(Stage):
         points = self.ordered.ledger.part("points", partition).read()
         groups = self.ordered.ledger.read("groups").read()[partition : partition + 2]
         own_cells = np.repeat(np.arange(*groups), self.ordered.ledger.part("sizes", partition).read())
-        kept = self.space.kept
-        distances, found = self._nearest(points, own_cells, self.space.n_neighbors, kept)
-        nearest = found[:, 0]
-        if kept is not None:
-            apart, dropped = self._nearest(points, own_cells, 1, ~kept)
-            nearest = np.where(apart[:, 0] < distances[:, 0], dropped[:, 0], nearest)
+        distances, found, component = nearest_embedded(self.space, points, own_cells)
         arrays: dict[str, AnyArray] = {
             "distances": distances,
             "neighbors": found.astype(np.int32),
-            "component": self.space.component_of(nearest),
+            "component": component,
         }
         return {"n_points": len(points)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         return {"n_points": sum(entry["n_points"] for entry in figures.values())}, []
 
-    def _nearest(
-        self, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
-    ) -> tuple[FloatArray, IntArray]:
-        nodes = OrderedNodes(self.space.stages["cells"], self.space.stages["order"], chosen)
-        if points.shape[1] <= FEW_DIMENSIONS:
-            distances, found = exact_neighbors(nodes, points, own_cells, k)
-        else:
-            n_probes, nobody = self.space.stages["neighbors"].figures["n_probes"], np.full(len(points), -1)
-            distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
-        return distances, found & NODE_BITS
+
+def nearest_embedded(
+    space: FittedSpace, points: AnyArray, own_cells: IntArray
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """Of points that come cell by cell: distances (p, k) and numbers (p, k) of the nearest embedded nodes, and the
+    component that each point belongs to."""
+    kept = space.kept
+    distances, found = _nearest(space, points, own_cells, space.n_neighbors, kept)
+    nearest = found[:, 0]
+    if kept is not None:
+        apart, dropped = _nearest(space, points, own_cells, 1, ~kept)
+        nearest = np.where(apart[:, 0] < distances[:, 0], dropped[:, 0], nearest)
+    if space.thinned:
+        distances, found = along_the_data(distances, found, _apart_from_nearest(space, found))
+    return distances, found, space.component_of(nearest)
+
+
+def _apart_from_nearest(space: FittedSpace, neighbors: IntArray) -> FloatArray:
+    """How far at least each of a point's neighbors (p, k) is from the nearest of them along the data, by its distances
+    to the landmarks."""
+    nodes, places = np.unique(neighbors, return_inverse=True)
+    places = places.reshape(neighbors.shape)
+    nearest, apart = np.repeat(places[:, 0], neighbors.shape[1]), np.zeros(places.size)
+    for batch in row_batches(space.stages["rows"]):
+        widen(apart, nearest, places.ravel(), batch.take(nodes))
+    return apart.reshape(neighbors.shape)
+
+
+def _nearest(
+    space: FittedSpace, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
+) -> tuple[FloatArray, IntArray]:
+    nodes = OrderedNodes(space.stages["cells"], space.stages["order"], chosen)
+    if points.shape[1] <= FEW_DIMENSIONS:
+        distances, found = exact_neighbors(nodes, points, own_cells, k)
+    else:
+        n_probes, nobody = space.stages["neighbors"].figures["n_probes"], np.full(len(points), -1)
+        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
+    return distances, found & NODE_BITS
 
 
 def exact_neighbors(nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, k: int) -> tuple[FloatArray, IntArray]:

@@ -42,6 +42,11 @@ class FittedSpace:
         return int(self.stages["order"].figures["n_nodes"])
 
     @property
+    def thinned(self) -> bool:
+        """Whether its nodes are only some of those that were fitted, as in a model exported from a run."""
+        return bool(self.stages["order"].figures.get("thinned", False))
+
+    @property
     def exponent(self) -> int:
         """The power of two that takes lengths to the user's units."""
         return int(self.stages["calibrate"].figures["exponent"])
