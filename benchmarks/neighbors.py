@@ -122,7 +122,7 @@ def below(number: int) -> list[int]:
     """All processes below one; Dask's own are small beside the workers."""
     lists = [path.read_text() for path in Path(f"/proc/{number}/task").glob("*/children")]
     children = [int(word) for words in lists for word in words.split()]
-    return children + [below for child in children for below in below(child)]
+    return children + [number for child in children for number in below(child)]
 
 
 def peak_of(number: int) -> int:
