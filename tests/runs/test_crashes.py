@@ -1,55 +1,13 @@
 """A run killed at any write or deletion, and started again, ends with the same bytes and computes nothing twice."""
 
-import json
-import os
 import shutil
-from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from small import Counting, contents, fitted, roll_file
+from snapshots import SnapshotStore, bury_the_holder
 
 from pipeline.stages import embed
 from pipeline.store import durable, run
-from pipeline.store.durable import DurableLocalStore
-
-
-class SnapshotStore(DurableLocalStore):
-    """Before every write and deletion, keeps what a kill at that moment would leave: all before it, half of it."""
-
-    taken: ClassVar[list[str]] = []
-    folder: ClassVar[Path]
-
-    def _snapshot(self, key):
-        number = len(self.taken)
-        self.taken.append(key)
-        copy = self.folder / str(number)
-        if self.root.exists():
-            # Files are replaced, never changed in place, so that links keep what they were.
-            shutil.copytree(self.root, copy, copy_function=os.link)
-        half = copy / key
-        half.parent.mkdir(parents=True, exist_ok=True)
-        half.with_name(f".{half.name}.0.partial").write_bytes(b"half")
-
-    def write_now(self, key, data, exclusive=False):
-        self._snapshot(key)
-        super().write_now(key, data, exclusive)
-
-    async def delete(self, key):
-        self._snapshot(key)
-        await super().delete(key)
-
-    async def delete_dir(self, prefix):
-        self._snapshot(f"{prefix}/all")
-        await super().delete_dir(prefix)
-
-
-def bury_the_holder(root):
-    """Make the lease that of a process which is no more, as it is after a kill."""
-    for path in (root / "lease").glob("*.json"):
-        holder = json.loads(path.read_text())
-        path.unlink()
-        path.write_text(json.dumps({**holder, "started": "0"}))
 
 
 def committed(root):
@@ -73,9 +31,8 @@ def killed(tmp_path_factory):
     """The source, the undisturbed run, and a snapshot for every operation of it."""
     folder = tmp_path_factory.mktemp("killed")
     source = roll_file(folder)
-    SnapshotStore.folder, SnapshotStore.taken = folder / "snapshots", []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "DurableLocalStore", SnapshotStore)
+        patch.setattr(run, "DurableLocalStore", SnapshotStore.start(folder / "snapshots"))
         whole = fitted(source, folder / "whole", n_landmarks=16)
     return source, folder, whole, SnapshotStore.taken
 

@@ -1,0 +1,58 @@
+"""What a kill at any moment would leave of a store, and how to go on from there."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import ClassVar
+
+from pipeline.store.durable import DurableLocalStore
+
+
+class SnapshotStore(DurableLocalStore):
+    """Before every write and deletion, keeps what a kill at that moment would leave: all before it, half of it.
+
+    The first is that of a key which begins with `since`.
+    """
+
+    taken: ClassVar[list[str]] = []
+    folder: ClassVar[Path]
+    since: ClassVar[str] = ""
+
+    @classmethod
+    def start(cls, folder, since=""):
+        cls.folder, cls.taken, cls.since = folder, [], since
+        return cls
+
+    def _snapshot(self, key):
+        if not (self.taken or key.startswith(self.since)):
+            return
+        number = len(self.taken)
+        self.taken.append(key)
+        copy = self.folder / str(number)
+        if self.root.exists():
+            # Files are replaced, never changed in place, so that links keep what they were.
+            shutil.copytree(self.root, copy, copy_function=os.link)
+        half = copy / key
+        half.parent.mkdir(parents=True, exist_ok=True)
+        half.with_name(f".{half.name}.0.partial").write_bytes(b"half")
+
+    def write_now(self, key, data, exclusive=False):
+        self._snapshot(key)
+        super().write_now(key, data, exclusive)
+
+    async def delete(self, key):
+        self._snapshot(key)
+        await super().delete(key)
+
+    async def delete_dir(self, prefix):
+        self._snapshot(f"{prefix}/all")
+        await super().delete_dir(prefix)
+
+
+def bury_the_holder(root):
+    """Make the lease that of a process which is no more, as it is after a kill."""
+    for path in (root / "lease").glob("*.json"):
+        holder = json.loads(path.read_text())
+        path.unlink()
+        path.write_text(json.dumps({**holder, "started": "0"}))
