@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flows.fit import fit
+    from flows.refit import refit
 
-__all__ = ["fit"]
+__all__ = ["fit", "refit"]
 
 # Before Prefect reads them: nothing about a run leaves the machine, and a first start may take long.
 os.environ.setdefault("DO_NOT_TRACK", "1")

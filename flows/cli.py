@@ -9,7 +9,7 @@ import typer
 
 from flows.options import takes_settings
 from flows.terminal import resumable, run_command
-from pipeline.config import FitSettings
+from pipeline.config import FitSettings, RefitSettings
 from pipeline.errors import InvalidInputError
 
 app = typer.Typer(
@@ -60,6 +60,25 @@ def fit(
 
 
 @app.command()
+@takes_settings(RefitSettings, "store")
+def refit(
+    settings: RefitSettings,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take the store from a run elsewhere that is known to be gone.")
+    ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a run again with new data, turn it onto the published coordinates and publish it as the next version."""
+    _require_png(picture)
+    from flows.commands import run_refit
+
+    with resumable():
+        run_refit(settings, take_over, anyway, as_json, picture, typer.echo)
+
+
+@app.command()
 @takes_settings(FitSettings, "source")
 def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     """Say what a fit will take: tasks, memory, disk and time of each stage. Exit code 2 if it does not fit."""
@@ -90,11 +109,17 @@ def verify(store: Store, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def gc(store: Store, as_json: AsJson = False) -> None:
-    """Delete results that earlier settings left behind."""
+def gc(
+    store: Store,
+    keep_versions: Annotated[
+        int | None, typer.Option(min=1, help="Drop all but so many of the newest versions; never the published one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete results that earlier settings left behind, and old versions if told to."""
     from flows.reports import collected_garbage
 
-    _print(*collected_garbage(store), as_json)
+    _print(*collected_garbage(store, keep_versions), as_json)
 
 
 @app.command()
@@ -102,12 +127,13 @@ def export(
     store: Store,
     output: Annotated[Path, typer.Option(help="File to write: .npy, .parquet or .csv.")],
     array: Annotated[list[str] | None, typer.Option(help="Array to write; repeat for several in a table.")] = None,
+    version: Annotated[str | None, typer.Option(help="Version to write, if not the published one.")] = None,
 ) -> None:
     """Write published results, rows in the order of the source, with the id column if there is one."""
     from pipeline.export import export as write
     from pipeline.runs import open_run
 
-    n_rows = write(open_run(store), array or ["projection"], output)
+    n_rows = write(open_run(store, version), array or ["projection"], output)
     typer.echo(f"{n_rows:,} rows of {', '.join(array or ['projection'])} are in {output}.")
 
 
