@@ -12,7 +12,7 @@ from flows.reports import fit_report, fit_summary
 from pipeline import fitting, refitting
 from pipeline.config import ClusterSettings, FitSettings, RefitSettings
 from pipeline.memory import MIB
-from pipeline.plan import Plan, plan_fit
+from pipeline.plan import Plan, plan_fit, plan_refit
 from pipeline.runs import open_run
 from pipeline.time_left import in_words
 from pipeline.types import Json
@@ -45,7 +45,7 @@ def run_refit(
 ) -> Json:
     """Fit again as the settings say, and tell what came of it."""
     job = refitting.prepared(settings)
-    plan = _heeded(plan_fit(job.settings, job.source), anyway)
+    plan = _heeded(plan_refit(job), anyway)
     tell = _aside(as_json, say)
     tell(f"{job.source.name} -> {settings.store}, version {job.version}, about {in_words(sum(plan.seconds.values()))}")
     display = _display(as_json, plan, say)

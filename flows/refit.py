@@ -8,7 +8,7 @@ from flows.fit import as_task, chosen_settings, planned_workers, publish_artifac
 from flows.refit_reports import refit_report
 from pipeline import refitting
 from pipeline.config import RefitSettings
-from pipeline.plan import plan_fit
+from pipeline.plan import plan_refit
 from pipeline.types import Json
 
 
@@ -23,7 +23,7 @@ def refit(
     """
     chosen = chosen_settings(RefitSettings, settings, keywords)
     job = refitting.prepared(chosen)
-    plan = plan_fit(job.settings, job.source)
+    plan = plan_refit(job)
     with planned_workers(chosen.cluster, plan, anyway) as (display, execute):
         refitted = refitting.refit(chosen, display, take_over, execute, as_task, plan.seconds)
     report = refit_report(chosen.store, refitted)

@@ -59,6 +59,11 @@ class Refit:
     version: str
 
     @property
+    def is_new(self) -> bool:
+        """Whether there is another version to make than the published one."""
+        return self.version != run.version_name(self.published)
+
+    @property
     def manifest(self) -> Json:
         return {**described_fit(self.settings, self.source, self.paths), "registered_to": self.base}
 

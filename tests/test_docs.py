@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows import cli
-from pipeline.config import ClusterSettings, FitSettings, fit_settings
+from pipeline.config import ClusterSettings, FitSettings, RefitSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
 from pipeline.stages.publish import PUBLISHED
@@ -58,4 +58,10 @@ def test_the_page_on_clusters_names_every_setting():
 def test_the_page_on_runs_names_every_setting_and_array():
     page = (Path(__file__).parent.parent / "docs" / "runs.md").read_text()
     for name in (*FitSettings.model_fields, *PUBLISHED):
+        assert f"`{name}`" in page, name
+
+
+def test_the_page_on_versions_names_every_setting():
+    page = (Path(__file__).parent.parent / "docs" / "versions.md").read_text()
+    for name in RefitSettings.model_fields:
         assert f"`{name}`" in page, name

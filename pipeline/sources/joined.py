@@ -11,6 +11,8 @@ from pipeline.sources.source import Source
 from pipeline.types import AnyArray, Json
 
 LISTED_COLUMNS = 5
+# Whole numbers up to here are doubles to the last digit.
+LARGEST_EXACT = 2**53
 
 
 class JoinedSource:
@@ -30,10 +32,10 @@ class JoinedSource:
 
     def read(self, start: int, stop: int) -> AnyArray:
         self._check_rows(start, stop)
-        parts = [source.read(*rows) for source, rows in self._parts(start, stop)]
+        parts = [self._converted(source, *rows) for source, rows in self._parts(start, stop)]
         if len(parts) == 1:
-            return parts[0].astype(self.dtype, copy=False)
-        return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts], dtype=self.dtype, casting="safe")
+            return parts[0]
+        return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts])
 
     def ids(self, start: int, stop: int) -> AnyArray:
         if not self.has_ids:
@@ -44,6 +46,18 @@ class JoinedSource:
 
     def fingerprint(self) -> Json:
         return {"kind": "joined", "parts": [sorted(source.fingerprint().items()) for source in self._sources]}
+
+    def _converted(self, source: Source, start: int, stop: int) -> AnyArray:
+        block = source.read(start, stop)
+        if self.dtype.kind == "f" and block.dtype.kind in "iu" and block.dtype.itemsize == 8:
+            beyond = (block > LARGEST_EXACT) | (block < -LARGEST_EXACT)
+            if beyond.any():
+                row, column = np.argwhere(beyond)[0]
+                raise InvalidInputError(
+                    f"{source.name} holds {block[row, column]} in row {start + row}, which {self.dtype} would round, "
+                    "and other data to be joined with it has fractions; subtract an offset or rescale."
+                )
+        return block.astype(self.dtype, copy=False)
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[Source, tuple[int, int]]]:
         """The sources that hold some of the rows, each with their numbers in it."""

@@ -99,15 +99,18 @@ def read_journal(store: Store) -> list[Json]:
     return [] if value is None else list(value["stages"])
 
 
-def journaled_paths(root: Path) -> list[str]:
-    """Where the stages of the latest command keep their results; none if there is no run."""
+def journaled_paths(root: Path, beside_published: bool = False) -> list[str]:
+    """Where the stages of the latest command keep their results, or those that are not published; none if there is no
+    run."""
     if not (root / JOURNAL).is_file():
         return []
+    store = DurableLocalStore(root, read_only=True)
     try:
-        entries = read_journal(DurableLocalStore(root, read_only=True))
+        entries = [(entry["stage"], entry["digest"]) for entry in read_journal(store)]
+        published = _published_results(store) if beside_published else {}
     except StoreError:
         return []
-    return [f"{entry['stage']}/{entry['digest']}" for entry in entries]
+    return [f"{stage}/{digest}" for stage, digest in entries if (stage, digest) not in published]
 
 
 def write_plan(store: Store, seconds: Mapping[str, float]) -> None:

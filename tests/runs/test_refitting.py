@@ -1,6 +1,7 @@
 """Refits: the rows of old and new data in the coordinates that were published, in whatever way they are computed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
@@ -9,14 +10,15 @@ import pytest
 from rolls import N_NEW, N_OLD, copied, fitted_portions, published, refitted, saved
 from small import SETTINGS, Counting, contents, fitted
 
-from pipeline import open_run
-from pipeline.config import ClusterSettings, fit_settings
+from pipeline import open_run, plan
+from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
 from pipeline.fitting import fit
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.registration import rigid_motion
+from pipeline.refitting import prepared
 from pipeline.stages import model
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import run
@@ -98,6 +100,35 @@ def test_workers_give_the_bytes_of_the_serial_refit(roll, twice, store):
 def test_the_size_of_partitions_changes_nothing(roll, twice, store):
     refitted(store, roll.new, partition_mib=64)
     assert published(store) == published(twice)
+
+
+class Stopped(Exception):  # noqa: N818  it is no error
+    """The run is left here."""
+
+
+class StopAfter(Counting):
+    """Stops once a stage is complete."""
+
+    def __init__(self, stage):
+        super().__init__()
+        self._stage = stage
+
+    def finished(self, outcome):
+        if outcome.ledger.stage == self._stage:
+            raise Stopped
+
+
+def test_the_disk_that_old_versions_take_is_not_counted_on(roll, twice, store, monkeypatch):
+    """Of what the latest command has left only what a refit will take up: not what stays as the version before."""
+    monkeypatch.setattr(plan.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**12))
+    given = job_settings(RefitSettings, {"store": str(store), "new": str(roll.new)})
+    assert plan.plan_refit(prepared(given)).free_disk == 10**12
+    with pytest.raises(Stopped):
+        refitted(store, roll.new, watch=StopAfter("order"))
+    left = plan.plan_refit(prepared(given)).free_disk - 10**12
+    assert left > 0
+    done = job_settings(RefitSettings, {"store": str(twice), "new": str(roll.new)})
+    assert plan.plan_refit(prepared(done)).free_disk > 10**12 + left
 
 
 def test_the_same_refit_again_computes_nothing_and_writes_nothing(roll, twice, tmp_path):

@@ -88,6 +88,13 @@ def test_the_fingerprint_is_that_of_all_parts_in_order(parts):
     assert arrays(parts).fingerprint() != reference
 
 
+def test_whole_numbers_that_would_be_rounded_are_refused():
+    numbers = np.array([[7, 2**53 + 1, -3]])
+    with pytest.raises(InvalidInputError, match="holds 9007199254740993 in row 0, which float64 would round"):
+        arrays([numbers, np.full((1, 3), 0.5)]).read(0, 2)
+    assert arrays([numbers, numbers]).read(0, 2)[1, 1] == 2**53 + 1
+
+
 def test_rows_outside_are_refused(parts):
     with pytest.raises(InvalidInputError, match="rows 3 to 21 are outside of the 20 rows of the array and 2 more"):
         arrays(parts).read(3, 21)
