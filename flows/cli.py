@@ -9,7 +9,7 @@ import typer
 
 from flows.options import takes_settings
 from flows.terminal import resumable, run_command
-from pipeline.config import ExtendSettings, FitSettings
+from pipeline.config import ExtendSettings, FitSettings, RefitSettings
 from pipeline.errors import InvalidInputError
 
 app = typer.Typer(
@@ -79,6 +79,25 @@ def extend(
 
 
 @app.command()
+@takes_settings(RefitSettings, "store")
+def refit(
+    settings: RefitSettings,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take the store from a run elsewhere that is known to be gone.")
+    ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a run again with new data, turn it onto the published coordinates and publish it as the next version."""
+    _require_png(picture)
+    from flows.commands import run_refit
+
+    with resumable():
+        run_refit(settings, take_over, anyway, as_json, picture, typer.echo)
+
+
+@app.command()
 @takes_settings(FitSettings, "source")
 def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     """Say what a fit will take: tasks, memory, disk and time of each stage. Exit code 2 if it does not fit."""
@@ -110,11 +129,17 @@ def verify(store: Store, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def gc(store: Store, as_json: AsJson = False) -> None:
-    """Delete results that earlier settings left behind."""
+def gc(
+    store: Store,
+    keep_versions: Annotated[
+        int | None, typer.Option(min=1, help="Drop all but so many of the newest versions; never the published one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete results that earlier settings left behind, and old versions if told to."""
     from flows.reports import collected_garbage
 
-    _print(*collected_garbage(store), as_json)
+    _print(*collected_garbage(store, keep_versions), as_json)
 
 
 @app.command()
@@ -125,19 +150,20 @@ def export(
     model: Annotated[Path | None, typer.Option(help="Folder for a small model that `extend` takes instead.")] = None,
     anchors: Annotated[int | None, typer.Option(help="Points that the model keeps [20000, or all].")] = None,
     as_json: AsJson = False,
+    version: Annotated[str | None, typer.Option(help="Version to write, if not the published one.")] = None,
 ) -> None:
     """Write published results, rows in the order of the source, with the id column if there is one; or a model."""
     from flows.commands import export_model_report, export_report
 
-    if model is not None and output is None and array is None:
+    if model is not None and output is None and array is None and version is None:
         with resumable():
             _print(*export_model_report(store, str(model), anchors), as_json)
     elif output is not None and model is None and anchors is None:
-        _print(*export_report(store, array or ["projection"], output), as_json)
+        _print(*export_report(store, array or ["projection"], output, version), as_json)
     else:
         raise InvalidInputError(
-            "give either --output FILE, with --array if wanted, for results; or --model DIR, with --anchors if wanted, "
-            "for a model to extend."
+            "give either --output FILE, with --array and --version if wanted, for results; or --model DIR, with --anchors "
+            "if wanted, for a model of what is published."
         )
 
 

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from flows.progress import Display, shown_on, terminal_display
+from flows.refit_reports import refit_report, refit_summary
 from flows.reports import fit_report, fit_summary, model_lines
-from pipeline import fitting
-from pipeline.config import FitSettings
+from pipeline import fitting, refitting
+from pipeline.config import ClusterSettings, FitSettings, RefitSettings
 from pipeline.memory import MIB
-from pipeline.plan import Plan, plan_fit
+from pipeline.plan import Plan, plan_fit, plan_refit
 from pipeline.runs import open_run
 from pipeline.time_left import in_words
 from pipeline.types import Json
@@ -30,47 +31,107 @@ def run_fit(
     settings: FitSettings, take_over: bool, anyway: bool, as_json: bool, picture: Path | None, say: Say
 ) -> Json:
     """Fit as the settings say, and tell what came of it."""
-    plan = plan_fit(settings, fitting.checked_source(settings))
-    if not anyway:
-        plan.require_feasible()
-    tell: Say = (lambda _: None) if as_json else say
+    plan = _heeded(plan_fit(settings, fitting.checked_source(settings)), anyway)
+    tell = _aside(as_json, say)
     tell(f"{settings.source} -> {settings.store}, about {in_words(sum(plan.seconds.values()))}")
-    report = fitted_report(
-        settings, plan, take_over, Display() if as_json else terminal_display(say, plan.seconds), tell
-    )
-    if as_json:
-        say(json.dumps(report, indent=2))
-    for line in fit_summary(report):
-        tell(line)
-    if picture is not None:
-        from flows.picture import embedding_picture
+    report = fitted_report(settings, plan, take_over, _display(as_json, plan, say), tell)
+    _tell_report(report, fit_summary(report), as_json, say)
+    _draw(settings.store, picture, tell)
+    return report
 
-        picture.write_bytes(embedding_picture(open_run(settings.store)))
-        tell(f"The picture is in {picture}.")
+
+def run_refit(
+    settings: RefitSettings, take_over: bool, anyway: bool, as_json: bool, picture: Path | None, say: Say
+) -> Json:
+    """Fit again as the settings say, and tell what came of it."""
+    job = refitting.prepared(settings)
+    plan = _heeded(plan_refit(job), anyway)
+    tell = _aside(as_json, say)
+    tell(f"{job.source.name} -> {settings.store}, version {job.version}, about {in_words(sum(plan.seconds.values()))}")
+    display = _display(as_json, plan, say)
+
+    def here() -> Json:
+        return refit_report(settings.store, refitting.refit(settings, display, take_over, planned=plan.seconds))
+
+    def as_flow() -> Json:
+        from flows import refit
+
+        return refit(settings, take_over, anyway=True)
+
+    report = _run_where_told(settings.cluster, plan, display, tell, here, as_flow)
+    _tell_report(report, refit_summary(report), as_json, say)
+    _draw(settings.store, picture, tell)
     return report
 
 
 def fitted_report(settings: FitSettings, plan: Plan, take_over: bool, display: Display, say: Say) -> Json:
     """Fit in this process, or as a flow with workers; the figures."""
-    if settings.cluster.kind == "serial":
-        with shown_on(display):
-            fitted = fitting.fit(settings, display, take_over, planned=plan.seconds)
-        return fit_report(open_run(settings.store), fitted)
-    for name, value in PREFECT_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    say(f"Starting {_described(plan, settings)}.")
-    from flows.server import prefect_server
 
-    with prefect_server(say), shown_on(display):
+    def here() -> Json:
+        fitted = fitting.fit(settings, display, take_over, planned=plan.seconds)
+        return fit_report(open_run(settings.store), fitted)
+
+    def as_flow() -> Json:
         from flows import fit
 
         # What the plan says was heeded already, or is not to be.
         return fit(settings, take_over, anyway=True)
 
+    return _run_where_told(settings.cluster, plan, display, say, here, as_flow)
 
-def _described(plan: Plan, settings: FitSettings) -> str:
-    if settings.cluster.kind == "address":
-        return f"a Prefect flow on the Dask workers at {settings.cluster.address}"
+
+def _run_where_told(
+    cluster: ClusterSettings,
+    plan: Plan,
+    display: Display,
+    say: Say,
+    here: Callable[[], Json],
+    as_flow: Callable[[], Json],
+) -> Json:
+    """Run in this process if that is wanted, else as a flow on a server."""
+    if cluster.kind == "serial":
+        with shown_on(display):
+            return here()
+    for name, value in PREFECT_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    say(f"Starting {_described(plan, cluster)}.")
+    from flows.server import prefect_server
+
+    with prefect_server(say), shown_on(display):
+        return as_flow()
+
+
+def _heeded(plan: Plan, anyway: bool) -> Plan:
+    if not anyway:
+        plan.require_feasible()
+    return plan
+
+
+def _aside(as_json: bool, say: Say) -> Say:
+    """For words that do not belong into JSON."""
+    return (lambda _: None) if as_json else say
+
+
+def _display(as_json: bool, plan: Plan, say: Say) -> Display:
+    return Display() if as_json else terminal_display(say, plan.seconds)
+
+
+def _tell_report(report: Json, lines: list[str], as_json: bool, say: Say) -> None:
+    for line in [json.dumps(report, indent=2)] if as_json else lines:
+        say(line)
+
+
+def _draw(store: str, picture: Path | None, tell: Say) -> None:
+    if picture is not None:
+        from flows.picture import embedding_picture
+
+        picture.write_bytes(embedding_picture(open_run(store)))
+        tell(f"The picture is in {picture}.")
+
+
+def _described(plan: Plan, cluster: ClusterSettings) -> str:
+    if cluster.kind == "address":
+        return f"a Prefect flow on the Dask workers at {cluster.address}"
     workers = f"{plan.n_workers} Dask worker{'s' * (plan.n_workers > 1)}"
     return f"a Prefect server and {workers}; some ten seconds, the first time more"
 
@@ -106,11 +167,11 @@ def plan_report(settings: FitSettings) -> tuple[Json, list[str], list[str]]:
     return value, lines, problems
 
 
-def export_report(store: str, arrays: list[str], output: Path) -> tuple[Json, list[str]]:
+def export_report(store: str, arrays: list[str], output: Path, version: str | None = None) -> tuple[Json, list[str]]:
     """Write published arrays to a file; what was written, for programs and in lines."""
     from pipeline.export import export
 
-    n_rows = export(open_run(store), arrays, output)
+    n_rows = export(open_run(store, version), arrays, output)
     value = {"output": str(output), "arrays": arrays, "n_rows": n_rows}
     return value, [f"{n_rows:,} rows of {', '.join(arrays)} are in {output}."]
 

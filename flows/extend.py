@@ -11,10 +11,10 @@ from prefect.logging import get_run_logger
 
 from flows.events import emit_drift, store_slug
 from flows.extension_reports import batch_report, drift_table, drifted_words
-from flows.fit import LogWatch, as_task
+from flows.fit import LogWatch, as_task, chosen_settings
 from flows.progress import Display, Several, current_display
-from pipeline.config import ExtendSettings, job_settings
-from pipeline.errors import DriftError, InvalidInputError
+from pipeline.config import ExtendSettings
+from pipeline.errors import DriftError
 from pipeline.extending import extend_batches, memory_of_extension
 from pipeline.fanout import executor
 from pipeline.types import Json
@@ -29,11 +29,7 @@ def extend(
     Run again, it goes on where it stopped. With `fail_on_drift` the flow fails, results published, if the rows of a
     batch are not like the fitted ones. Returns the figures of each batch that it extended to.
     """
-    if settings is not None and keywords:
-        raise InvalidInputError(
-            f"settings are given, and {', '.join(keywords)} beside them; put those into the settings."
-        )
-    chosen = settings or job_settings(ExtendSettings, keywords)
+    chosen = chosen_settings(ExtendSettings, settings, keywords)
     display: Display = Several([LogWatch(), current_display()])
     reports: list[Json] = []
     with executor(chosen.cluster, memory_of_extension(chosen), display.noticed) as execute:

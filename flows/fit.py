@@ -4,7 +4,8 @@ Resuming goes through the run's ledger, not through Prefect: a flow that runs ag
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from prefect import flow, task
@@ -17,13 +18,13 @@ from flows.picture import embedding_picture
 from flows.progress import Display, Several, current_display
 from flows.reports import figures_table, fit_report
 from pipeline import fitting
-from pipeline.config import FitSettings, fit_settings
+from pipeline.config import ClusterSettings, FitSettings, Settings, job_settings
 from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.fanout import executor
 from pipeline.fanout.rounds import is_passing
-from pipeline.plan import plan_fit
+from pipeline.plan import Plan, plan_fit
 from pipeline.runs import open_run
-from pipeline.stages.stage import Outcome
+from pipeline.stages.stage import Execute, Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
@@ -37,21 +38,33 @@ def fit(settings: FitSettings | None = None, take_over: bool = False, anyway: bo
     `take_over` takes the store from a run elsewhere that is known to be gone, `anyway` runs what the plan says does not
     fit. Returns the figures of the run; the results are in its store.
     """
-    if settings is not None and keywords:
-        raise InvalidInputError(
-            f"settings are given, and {', '.join(keywords)} beside them; put those into the settings."
-        )
-    chosen = settings or fit_settings(keywords)
+    chosen = chosen_settings(FitSettings, settings, keywords)
     plan = plan_fit(chosen, fitting.checked_source(chosen))
-    if not anyway:
-        plan.require_feasible()
-    display = Several([LogWatch(), current_display()])
-    with executor(chosen.cluster, plan.memory, display.noticed, plan.longest_task) as execute:
-        display.ready()
+    with planned_workers(chosen.cluster, plan, anyway) as (display, execute):
         fitted = fitting.fit(chosen, display, take_over, execute=execute, around=as_task, planned=plan.seconds)
     report = fit_report(open_run(chosen.store), fitted)
     publish_artifacts(report)
     return report
+
+
+def chosen_settings(model: type[Settings], settings: Settings | None, keywords: dict[str, Any]) -> Settings:
+    """The settings of a flow, given as such or as keywords."""
+    if settings is not None and keywords:
+        raise InvalidInputError(
+            f"settings are given, and {', '.join(keywords)} beside them; put those into the settings."
+        )
+    return settings or job_settings(model, keywords)
+
+
+@contextmanager
+def planned_workers(cluster: ClusterSettings, plan: Plan, anyway: bool) -> Iterator[tuple[Display, Execute]]:
+    """The workers that a plan counts on, if it fits or is to be run anyway; and where to show what they do."""
+    if not anyway:
+        plan.require_feasible()
+    display = Several([LogWatch(), current_display()])
+    with executor(cluster, plan.memory, display.noticed, plan.longest_task) as execute:
+        display.ready()
+        yield display, execute
 
 
 class LogWatch(Display):
@@ -95,9 +108,11 @@ def _may_pass(_task: object, _task_run: TaskRun, state: State[Any]) -> bool:
     return isinstance(error, ClusterError) or (isinstance(error, Exception) and is_passing(error))
 
 
-def publish_artifacts(report: Json) -> None:
+def publish_artifacts(report: Json, name: str = "fit") -> None:
     """Figures and picture, for the pages of the Prefect server."""
     store = report["store"]
-    create_table_artifact(figures_table(report), key="fit-figures", description=f"Figures of {store}")
+    create_table_artifact(figures_table(report), key=f"{name}-figures", description=f"Figures of {store}")
     picture = base64.b64encode(embedding_picture(open_run(store))).decode()
-    create_image_artifact(f"data:image/png;base64,{picture}", key="fit-picture", description=f"Embedding in {store}")
+    create_image_artifact(
+        f"data:image/png;base64,{picture}", key=f"{name}-picture", description=f"Embedding in {store}"
+    )

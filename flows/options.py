@@ -63,7 +63,7 @@ def _parameter(name: str, field: FieldInfo, is_argument: bool) -> inspect.Parame
 
 
 def _default(field: FieldInfo) -> str:
-    return "" if field.is_required() or field.default is None else f" [{field.default}]"
+    return "" if field.is_required() or field.default in (None, ()) else f" [{field.default}]"
 
 
 def _metavar(field: FieldInfo) -> str:
@@ -71,6 +71,8 @@ def _metavar(field: FieldInfo) -> str:
     choices = [_named(part) for part in (get_args(field.annotation) or (field.annotation,)) if part is not type(None)]
     if get_origin(field.annotation) is Literal:
         choices = list(map(str, get_args(field.annotation)))
+    elif get_origin(field.annotation) is tuple:
+        choices = [_named(field.annotation)]
     return "|".join(choices)
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
-from pipeline import extending
-from pipeline.fitting import STAGES, Fitted
+from pipeline import extending, portable, refitting
+from pipeline.fitting import Fitted
 from pipeline.memory import MIB
 from pipeline.runs import Run, StageStatus, open_run
 from pipeline.store import lease, run
@@ -99,8 +99,15 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     published = opened.published
     current = published and opened.is_current
     left = None if current else opened.seconds_left()
-    value = {"published": published, "stages": [asdict(stage) for stage in stages], "seconds_left": left}
+    versions = _versions(opened)
+    value = {
+        "published": published,
+        "versions": versions,
+        "stages": [asdict(stage) for stage in stages],
+        "seconds_left": left,
+    }
     lines = [_stage_line(stage) for stage in stages]
+    lines += [_version_line(version) for version in versions if len(versions) > 1]
     ended = "published" if current else "not complete"
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"
     stated = opened.portable if published else None
@@ -127,14 +134,27 @@ def _stage_line(stage: StageStatus) -> str:
     return f"  {stage.stage:<11} {state}"
 
 
-def collected_garbage(store: str) -> tuple[Json, list[str]]:
-    """Delete what neither the published state nor the latest command uses."""
+def _versions(opened: Run) -> list[Json]:
+    """Every version by name, the oldest first, with its rows and whether it is the published one."""
+    found = [open_run(opened.url, name) for name in opened.versions]
+    return [{"name": v.version, "n_rows": v.n_rows, "published": v.version == opened.version} for v in found]
+
+
+def _version_line(version: Json) -> str:
+    return f"  version {version['name']}: {version['n_rows']:,} rows{', published' * version['published']}"
+
+
+def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Json, list[str]]:
+    """Delete what neither the published state, a version nor the latest command uses; of versions, keep the newest."""
     target = run.open_store(store, writable=True)
     with lease.acquire(target):
         target.sweep_partials()
-        paths = run.superseded(target, sorted({*STAGES, *extending.STAGES}))
+        dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
+        stages = dict.fromkeys((*refitting.STAGES, *extending.STAGES, *portable.STAGES))
+        paths = run.superseded(target, list(stages))
         freed = sum(run.size(target, path) for path in paths)
         for path in paths:
             run.remove(target, path)
-    lines = [f"  removed {path}" for path in paths]
-    return {"removed": paths, "bytes": freed}, [*lines, f"{freed / 2**20:,.1f} MiB freed."]
+    lines = [*(f"  dropped version {name}" for name in dropped), *(f"  removed {path}" for path in paths)]
+    value = {"removed": paths, "bytes": freed} | ({} if keep_versions is None else {"versions": dropped})
+    return value, [*lines, f"{freed / 2**20:,.1f} MiB freed."]

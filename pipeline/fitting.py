@@ -4,7 +4,7 @@ How a stage is run (here, on a cluster, under an orchestrator) is the caller's c
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,14 +93,12 @@ def fit(
     store = run.create_run(settings.store)
 
     def stages(run_one: Runner) -> dict[str, Outcome]:
-        outcomes = chain(settings, source, run_one)
-        _warn_of_low_recall(outcomes["neighbors"].figures)
-        return outcomes
+        return chain(settings, source, run_one)
 
     with lease.acquire(store, take_over) as held:
         run.write_plan(store, planned or {})
         outcomes = run_stages(store, held, stages, watch, execute, around)
-        publish(held, _manifest(settings, source), outcomes)
+        publish(held, described_fit(settings, source, [settings.source] if data is None else []), outcomes)
     return Fitted(outcomes)
 
 
@@ -128,9 +126,9 @@ def run_stages(
     return outcomes
 
 
-def publish(held: Lease, manifest: Json, outcomes: Mapping[str, Outcome]) -> None:
-    """Make the outcomes of a chain the published ones."""
-    run.publish(held.store, manifest, [outcome.ledger for outcome in outcomes.values()])
+def publish(held: Lease, manifest: Json, outcomes: Mapping[str, Outcome], version: str | None = None) -> Json:
+    """Make the outcomes of a chain the published ones; the manifest as it is published."""
+    return run.publish(held.store, manifest, [outcome.ledger for outcome in outcomes.values()], version)
 
 
 def require_apart(argument: str, folder: str, source: str) -> None:
@@ -158,8 +156,13 @@ class Journal:
             run.write_journal(self._held.store, self._entries)
 
 
-def chain(settings: FitSettings, source: Source, run_one: Runner) -> dict[str, Outcome]:
-    """Every stage of a fit after the other; the outcomes by the stages' names."""
+def chain(
+    settings: FitSettings, source: Source, run_one: Runner, registration: Callable[[Outcome], Stage] | None = None
+) -> dict[str, Outcome]:
+    """Every stage of a fit after the other; the outcomes by the stages' names.
+
+    `registration` makes of what was embedded the stage that says how to turn it before it is published.
+    """
     outcomes: dict[str, Outcome] = {}
 
     def done(stage: Stage) -> Outcome:
@@ -184,7 +187,9 @@ def chain(settings: FitSettings, source: Source, run_one: Runner) -> dict[str, O
     done(Calibrate(neighbors, rows, model, exponent, weight))
     embedded = done(Embed(ordered, neighbors, graph, components, rows, model, cut, exponent, weight, seed))
     done(Evaluate(cells, ordered, neighbors, model, embedded, k, seed))
-    done(Publish(embedded, cut, d))
+    turned = None if registration is None else done(registration(embedded))
+    done(Publish(embedded, cut, d, registration=turned))
+    _warn_of_low_recall(neighbors.figures)
     return outcomes
 
 
@@ -253,10 +258,12 @@ def _landmark_count(settings: FitSettings, n_kept: int) -> int:
     return settings.n_landmarks
 
 
-def _manifest(settings: FitSettings, source: Source) -> Json:
+def described_fit(settings: FitSettings, source: Source, paths: Sequence[str]) -> Json:
+    """The manifest of a fit but for its stages: what it was told, what its data is and where."""
     return {
         "settings": settings.of_results(),
         "source": described_source(source),
+        "sources": [str(Path(path).resolve()) for path in paths],
     }
 
 

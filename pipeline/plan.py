@@ -3,7 +3,7 @@
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.config import ClusterSettings, FitSettings
@@ -11,6 +11,7 @@ from pipeline.costs import stage_bytes, stage_seconds, stage_tasks
 from pipeline.errors import InvalidInputError
 from pipeline.fitting import STAGES, run_shape
 from pipeline.memory import BASE, MIB, stage_peaks
+from pipeline.refitting import Refit
 from pipeline.sources import Source
 from pipeline.store import run
 
@@ -90,6 +91,12 @@ class Plan:
         ]
 
 
+def plan_refit(job: Refit) -> Plan:
+    """The plan of a refit; what is published stays on the disk beside the new version."""
+    plan = plan_fit(job.settings, job.source)
+    return replace(plan, free_disk=free_disk(job.settings.store, beside_published=True)) if job.is_new else plan
+
+
 def plan_fit(settings: FitSettings, source: Source) -> Plan:
     """The plan of a fit; nothing is read of the source but its shape."""
     shape = run_shape(settings, source)
@@ -135,11 +142,14 @@ def machine_memory() -> int:
     return min(physical, int(limit)) if limit.isdigit() else physical
 
 
-def free_disk(store: str) -> int:
-    """Bytes that a store may take: what is free where it is, and what the latest command has left there."""
+def free_disk(store: str, beside_published: bool = False) -> int:
+    """Bytes that a store may take: what is free where it is, and what the latest command has left there.
+
+    With `beside_published`, without what is published of that.
+    """
     root = run.local_path(store).absolute()
     there = next(path for path in (root, *root.parents) if path.exists())
-    kept = [root / path for path in run.journaled_paths(root)]
+    kept = [root / path for path in run.journaled_paths(root, beside_published)]
     return shutil.disk_usage(there).free + sum(_taken(folder) for folder in kept)
 
 

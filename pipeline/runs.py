@@ -12,7 +12,8 @@ import numpy as np
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.stages.model import load_model
-from pipeline.stages.publish import PUBLISHED
+from pipeline.stages.publish import COORDINATES, PUBLISHED
+from pipeline.stages.space import registered
 from pipeline.stages.validate import as_ids
 from pipeline.store import lease, run
 from pipeline.store.arrays import RowArray
@@ -58,8 +59,18 @@ class Run:
 
     @property
     def versions(self) -> list[str]:
-        """The names that `open_run` takes for a version, the oldest first; empty if the run was never fitted again."""
+        """The names that `open_run` takes for a version, the oldest first; "1" if the run was never fitted again."""
         return run.versions(self._store)
+
+    @property
+    def version(self) -> str:
+        """The name of the version that this is."""
+        return run.version_name(self.manifest)
+
+    @property
+    def registration(self) -> Json | None:
+        """How well the coordinates could be turned onto those of the version before; None if there was none."""
+        return self.stage_figures("register") if "register" in self.manifest["stages"] else None
 
     @property
     def kind(self) -> str:
@@ -148,7 +159,11 @@ class Run:
     def sample(self) -> tuple[AnyArray, AnyArray]:
         """Projection and restricted reconstruction of some distinct rows drawn at random, at most a few thousand."""
         embedded = self._ledger("embed")
-        return self.unit * embedded.read("projection").read(), self.unit * embedded.read("restricted").read()
+        projection, restricted = (self.unit * embedded.read(name).read() for name in COORDINATES)
+        if "register" not in self.manifest["stages"]:
+            return projection, restricted
+        registration = self._ledger("register")
+        return registered(registration, projection), registered(registration, restricted)
 
     @property
     def trust(self) -> Json:

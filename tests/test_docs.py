@@ -10,7 +10,7 @@ import pytest
 from flows import cli
 from flows.schedules import ScheduleSettings
 from flows.targets import read_targets
-from pipeline.config import ClusterSettings, ExtendSettings, FitSettings, fit_settings
+from pipeline.config import ClusterSettings, ExtendSettings, FitSettings, RefitSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
 from pipeline.stages.place import RANKS
@@ -82,4 +82,10 @@ def test_the_page_on_runs_names_every_setting_and_array():
 def test_the_page_on_new_points_names_every_setting_and_array():
     page = (Path(__file__).parent.parent / "docs" / "extending.md").read_text()
     for name in (*ExtendSettings.model_fields, *RANKS, "joint"):
+        assert f"`{name}`" in page, name
+
+
+def test_the_page_on_versions_names_every_setting():
+    page = (Path(__file__).parent.parent / "docs" / "versions.md").read_text()
+    for name in RefitSettings.model_fields:
         assert f"`{name}`" in page, name

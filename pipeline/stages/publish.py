@@ -74,7 +74,7 @@ class Publish(Stage):
         return (*COORDINATES, *self.columns, *FLAGS)
 
     def _turned(self, coordinates: FloatArray) -> FloatArray:
-        return coordinates if self.registration is None else registered(self.registration, coordinates)
+        return coordinates if self.registration is None else registered(self.registration.ledger, coordinates)
 
     def _array(self, ledger: StageLedger, name: str) -> RowArray:
         shape = (self.partitions.n_rows, *((self.n_components,) if name in COORDINATES else ()))

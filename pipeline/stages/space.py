@@ -14,6 +14,7 @@ from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.stage import Outcome
 from pipeline.store import run
 from pipeline.store.durable import DurableLocalStore
+from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 NEEDED = ("validate", "cells", "order", "neighbors", "graph", "components", "rows", "model", "calibrate")
@@ -91,12 +92,12 @@ class FittedSpace:
     def in_users_frame(self, coordinates: FloatArray) -> FloatArray:
         """Coordinates in the user's units, turned to agree with the version before if the run was fitted again."""
         scaled = np.ldexp(coordinates, self.exponent)
-        return registered(self.stages["register"], scaled) if "register" in self.stages else scaled
+        return registered(self.stages["register"].ledger, scaled) if "register" in self.stages else scaled
 
 
-def registered(registration: Outcome, coordinates: FloatArray) -> FloatArray:
+def registered(registration: StageLedger, coordinates: FloatArray) -> FloatArray:
     """Coordinates (p, d) turned and moved as a registration says, each row by itself in a fixed order."""
-    turn, shift = (registration.ledger.read(name).read() for name in ("turn", "shift"))
+    turn, shift = (registration.read(name).read() for name in ("turn", "shift"))
     moved = np.repeat(shift[None], len(coordinates), axis=0)
     for column, along in zip(coordinates.T, turn, strict=True):
         moved += column[:, None] * along

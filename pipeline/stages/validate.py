@@ -58,7 +58,7 @@ class Validate(Stage):
         block = self.source.read(rows.start, rows.stop)
         usable = usable_rows(block)
         figures = {
-            "digests": [_digest(block[grain]) for grain in _grains(len(block))],
+            "digests": [digest_of_rows(block[grain]) for grain in _grains(len(block))],
             "largest": max(_largest(block[grain][usable[grain]]) for grain in _grains(len(block))),
             "bad_entries": 0 if usable.all() else int(np.count_nonzero(~np.isfinite(block))),
             "n_bad_rows": int(np.count_nonzero(~usable)),
@@ -204,5 +204,6 @@ def as_ids(stored: AnyArray) -> AnyArray:
     return np.char.decode(np.ascontiguousarray(stored).view(f"S{stored.shape[1]}").ravel(), "utf-8")
 
 
-def _digest(rows: AnyArray) -> str:
+def digest_of_rows(rows: AnyArray) -> str:
+    """What names the content of rows, in their dtype."""
     return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()

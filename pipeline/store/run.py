@@ -3,10 +3,15 @@
 `trigpoint.json` says that a folder is a run and of which format. `journal.json` lists the stages of the latest command,
 complete or not. `manifest.json` names the stages whose results are published, each with the seal of its ledger; it is
 replaced in one write, so a reader sees one published state or the other. `plan.json` has the times that were expected.
+
+A published state is a version, named in its manifest; that of a first fit is "1" without saying so. `versions/` keeps
+the manifest of each that was published before, as `<name>.json`, written before the manifest is replaced.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from zarr.abc.store import Store
@@ -18,7 +23,7 @@ from pipeline.store.objects import Objects
 from pipeline.types import Json
 
 MARKER, JOURNAL, MANIFEST, PLAN = "trigpoint.json", "journal.json", "manifest.json", "plan.json"
-VERSIONS = "versions"
+VERSIONS, FIRST = "versions", "1"
 VERSION_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DIGEST = re.compile("[0-9a-f]{20}")
 FIT, EXTENSION, MODEL = "fit", "extension", "model"
@@ -94,15 +99,18 @@ def read_journal(store: Store) -> list[Json]:
     return [] if value is None else list(value["stages"])
 
 
-def journaled_paths(root: Path) -> list[str]:
-    """Where the stages of the latest command keep their results; none if there is no run."""
+def journaled_paths(root: Path, beside_published: bool = False) -> list[str]:
+    """Where the stages of the latest command keep their results, or those that are not published; none if there is no
+    run."""
     if not (root / JOURNAL).is_file():
         return []
+    store = DurableLocalStore(root, read_only=True)
     try:
-        entries = read_journal(DurableLocalStore(root, read_only=True))
+        entries = [(entry["stage"], entry["digest"]) for entry in read_journal(store)]
+        published = _published_results(store) if beside_published else {}
     except StoreError:
         return []
-    return [f"{entry['stage']}/{entry['digest']}" for entry in entries]
+    return [f"{stage}/{digest}" for stage, digest in entries if (stage, digest) not in published]
 
 
 def write_plan(store: Store, seconds: Mapping[str, float]) -> None:
@@ -120,16 +128,58 @@ def read_plan(store: Store) -> dict[str, float]:
     return {} if value is None else dict(value["seconds"])
 
 
-def publish(store: Store, manifest: Json, ledgers: list[StageLedger]) -> None:
-    """Make these stages the published ones, in one write; none if they are."""
+def publish(store: Store, manifest: Json, ledgers: list[StageLedger], version: str | None = None) -> Json:
+    """Make these stages the published ones, in one write; none if they are. The manifest as it is published.
+
+    With a version's name, what was published until now stays a version, and from then on it does whatever comes.
+    """
     stages = {ledger.stage: {"digest": ledger.digest, "seal": ledger.seal()} for ledger in ledgers}
-    value = {**manifest, "stages": stages}
     try:
         current = read_manifest(store)
     except StoreError:
         current = None  # damaged: what is complete is known from the ledgers, and written anew
-    if current != value:
-        Objects(store).declare({MANIFEST: value})
+    kept = _kept_versions(store)
+    value = _as_version({**manifest, "stages": stages}, version, current, kept)
+    if current == value:
+        return value
+    objects = Objects(store)
+    if current is not None and "number" in value and version_name(current) not in kept:
+        named = {**current, "version": version_name(current), "number": version_number(current)}
+        objects.declare({f"{VERSIONS}/{version_name(current)}.json": named})
+    objects.declare({MANIFEST: value})
+    return value
+
+
+def _as_version(value: Json, name: str | None, current: Json | None, kept: Mapping[str, Json]) -> Json:
+    """A state with its name and number. One that was published before has them still; a run that is only fitted has
+    none to be kept apart."""
+    known = [*([] if current is None else [current]), *kept.values()]
+    for state in known:
+        if _without_name(state) == value:
+            return state
+    if name is None and not kept and (current is None or "number" not in current):
+        return value
+    number = 1 + max((version_number(state) for state in known), default=0)
+    return {**value, "version": name or free_name(number, map(version_name, known)), "number": number}
+
+
+def free_name(number: int, taken: Iterable[str]) -> str:
+    """The number itself, or the next one that is no version's name yet."""
+    names = set(taken)
+    return next(str(n) for n in count(number) if str(n) not in names)
+
+
+def version_name(manifest: Json) -> str:
+    return str(manifest.get("version", FIRST))
+
+
+def version_number(manifest: Json) -> int:
+    """Which of the versions of a run it is, in the order of their making."""
+    return int(manifest.get("number", 1))
+
+
+def _without_name(manifest: Json) -> Json:
+    return {key: value for key, value in manifest.items() if key not in ("version", "number")}
 
 
 def read_manifest(store: Store) -> Json | None:
@@ -152,16 +202,44 @@ def published_manifest(store: DurableLocalStore, version: str | None = None) -> 
 
 def versions(store: Store) -> list[str]:
     """The names of the versions that can be read, in the order of their making."""
-    objects = Objects(store)
-    names = [name.removesuffix(".json") for name in objects.names(VERSIONS) if name.endswith(".json")]
-    return sorted(names, key=lambda name: (int((read_version(store, name) or {}).get("number", 0)), name))
+    return [version_name(state) for state in states(store)]
+
+
+def states(store: Store) -> list[Json]:
+    """The manifests of all versions, in the order of their making; none where only one state can ever be."""
+    if kind_of(store) != FIT:
+        return []
+    # The published one first: what replaces it meanwhile has made it a version before.
+    current = read_manifest(store)
+    known = {**({} if current is None else {version_name(current): current}), **_kept_versions(store)}
+    return sorted(known.values(), key=version_number)
 
 
 def read_version(store: Store, name: str) -> Json | None:
     """The manifest of a version."""
     if not VERSION_NAME.fullmatch(name):
         return None
+    with suppress(StoreError):  # a damaged manifest does not hide the versions before it
+        current = read_manifest(store)
+        if current is not None and version_name(current) == name:
+            return current
     return Objects(store).declared(f"{VERSIONS}/{name}.json")
+
+
+def drop_versions(store: Store, n_kept: int) -> list[str]:
+    """Forget all but the newest versions and the published one; the names of those. Their results become superseded."""
+    published = read_manifest(store)
+    names = versions(store)
+    old = [name for name in names[: max(0, len(names) - n_kept)] if published and name != version_name(published)]
+    for name in old:
+        Objects(store).delete(f"{VERSIONS}/{name}.json")
+    return old
+
+
+def _kept_versions(store: Store) -> dict[str, Json]:
+    names = [name.removesuffix(".json") for name in Objects(store).names(VERSIONS) if name.endswith(".json")]
+    found = ((name, Objects(store).declared(f"{VERSIONS}/{name}.json")) for name in names)
+    return {name: state for name, state in found if state is not None}
 
 
 def published_ledger(store: Store, manifest: Json, stage: str) -> StageLedger:
@@ -170,26 +248,30 @@ def published_ledger(store: Store, manifest: Json, stage: str) -> StageLedger:
 
 
 def damaged(store: Store) -> list[str]:
-    """Everything in the published state, or in the one under way, that is not as it was written."""
-    manifest = read_manifest(store)
-    stages = dict(manifest["stages"]) if manifest else {}
+    """Everything in the published state, in a version or in what is under way that is not as it was written."""
+    published = _published_results(store)
     problems = []
-    for stage, entry in stages.items():
-        problems.extend(StageLedger(store, stage, entry["digest"]).damaged(entry["seal"]))
+    for (stage, digest), seal in published.items():
+        problems.extend(StageLedger(store, stage, digest).damaged(seal))
     for entry in read_journal(store):
-        if stages.get(entry["stage"], {}).get("digest") != entry["digest"]:
+        if (entry["stage"], entry["digest"]) not in published:
             problems.extend(StageLedger(store, entry["stage"], entry["digest"]).damaged())
     return problems
 
 
 def superseded(store: Store, stages: Sequence[str]) -> list[str]:
-    """Paths of these stages' results that neither the published state nor the command under way uses."""
-    manifest = read_manifest(store)
-    used = {(stage, entry["digest"]) for stage, entry in (manifest["stages"] if manifest else {}).items()}
-    used |= {(entry["stage"], entry["digest"]) for entry in read_journal(store)}
+    """Paths of these stages' results that no published state, no version and no command under way uses."""
+    used = {*_published_results(store), *((entry["stage"], entry["digest"]) for entry in read_journal(store))}
     objects = Objects(store)
     found = ((stage, name) for stage in stages for name in objects.names(stage) if DIGEST.fullmatch(name))
     return [f"{stage}/{digest}" for stage, digest in found if (stage, digest) not in used]
+
+
+def _published_results(store: Store) -> dict[tuple[str, str], str]:
+    """Stage and digest of all that is published, now or as a version, with the seals of their ledgers."""
+    manifest = read_manifest(store)
+    published = [*([] if manifest is None else [manifest]), *states(store)]
+    return {(stage, entry["digest"]): entry["seal"] for state in published for stage, entry in state["stages"].items()}
 
 
 def size(store: DurableLocalStore, path: str) -> int:

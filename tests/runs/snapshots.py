@@ -1,4 +1,4 @@
-"""What a kill at each write and deletion of a run would leave, kept to be started again from."""
+"""What a kill at any moment would leave of a store, kept to be started again from."""
 
 import json
 import os
@@ -13,12 +13,23 @@ from pipeline.store.durable import DurableLocalStore
 
 
 class SnapshotStore(DurableLocalStore):
-    """Before every write and deletion, keeps what a kill at that moment would leave: all before it, half of it."""
+    """Before every write and deletion, keeps what a kill at that moment would leave: all before it, half of it.
+
+    The first is that of a key which begins with `since`.
+    """
 
     taken: ClassVar[list[str]] = []
     folder: ClassVar[Path]
+    since: ClassVar[str] = ""
+
+    @classmethod
+    def start(cls, folder, since=""):
+        cls.folder, cls.taken, cls.since = folder, [], since
+        return cls
 
     def _snapshot(self, key):
+        if not (self.taken or key.startswith(self.since)):
+            return
         number = len(self.taken)
         self.taken.append(key)
         copy = self.folder / str(number)
@@ -59,8 +70,7 @@ def committed(root):
 
 def snapshots_of(folder, work):
     """Do some work, with a snapshot of its store below `folder` for every operation; the keys of the operations."""
-    SnapshotStore.folder, SnapshotStore.taken = folder, []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "DurableLocalStore", SnapshotStore)
+        patch.setattr(run, "DurableLocalStore", SnapshotStore.start(folder))
         work()
     return SnapshotStore.taken

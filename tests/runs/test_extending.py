@@ -137,7 +137,7 @@ def test_what_does_not_fit_the_run_is_named(roll, tmp_path):
         extended(run, training, run / "out")
     with pytest.raises(InvalidInputError, match="does not exist"):
         extended(tmp_path / "nothing", training, tmp_path / "out")
-    with pytest.raises(InvalidInputError, match=r"version='7' is not in .*there are none"):
+    with pytest.raises(InvalidInputError, match=r"version='7' is not in .*; versions: 1\."):
         extended(run, training, tmp_path / "out", version="7")
 
 

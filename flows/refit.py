@@ -1,0 +1,31 @@
+"""The flow `refit`: a run fitted again with new data, turned onto its coordinates, published as its next version."""
+
+from typing import Any
+
+from prefect import flow
+
+from flows.fit import as_task, chosen_settings, planned_workers, publish_artifacts
+from flows.refit_reports import refit_report
+from pipeline import refitting
+from pipeline.config import RefitSettings
+from pipeline.plan import plan_refit
+from pipeline.types import Json
+
+
+@flow(name="refit", persist_result=False, validate_parameters=True)
+def refit(
+    settings: RefitSettings | None = None, take_over: bool = False, anyway: bool = False, **keywords: Any
+) -> Json:
+    """Fit a run again with new data: `refit(settings)`, or the settings as keywords. Its arguments are those of `fit`.
+
+    Run again, it goes on where it stopped; what is in the published version already is not taken for new. Returns the
+    figures of the version.
+    """
+    chosen = chosen_settings(RefitSettings, settings, keywords)
+    job = refitting.prepared(chosen)
+    plan = plan_refit(job)
+    with planned_workers(chosen.cluster, plan, anyway) as (display, execute):
+        refitted = refitting.refit(chosen, display, take_over, execute, as_task, plan.seconds)
+    report = refit_report(chosen.store, refitted)
+    publish_artifacts(report, "refit")
+    return report
