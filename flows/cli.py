@@ -162,8 +162,8 @@ def export(
         _print(*export_report(store, array or ["projection"], output, version), as_json)
     else:
         raise InvalidInputError(
-            "give either --output FILE, with --array and --version if wanted, for results; or --model DIR, with --anchors "
-            "if wanted, for a model of what is published."
+            "give either --output FILE, with --array and --version if wanted, for results; or --model DIR, with "
+            "--anchors if wanted, for a model of what is published."
         )
 
 

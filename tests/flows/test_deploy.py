@@ -50,7 +50,7 @@ kind = "serial"
 
 @dataclass(frozen=True)
 class StandIn(Target):
-    """A deployment of the stand-in; delete this class to test with the real flow where it need not be held."""
+    """A deployment of the stand-in, which can be held."""
 
     @property
     def entrypoint(self) -> str:
@@ -245,14 +245,9 @@ def test_a_place_that_nobody_holds_is_given_free(client, folder):
     assert client.read_global_concurrency_limit_by_name(name).active_slots == 0
 
 
-def with_refit(schedule, targets):
-    """The flow refit may stand for itself as soon as no worker has to be held."""
-    return schedule, [target if target.flow != "refit" else StandIn(**vars(target)) for target in targets]
-
-
 def test_drift_starts_a_refit_of_that_store(client, folder):
     file = written(folder, "refit_on_drift = true", '[refit]\nincoming = "incoming"\n')
-    schedule, targets = with_refit(*read_targets(file))
+    schedule, targets = read_targets(file)
     reports = [deployed(client, schedule, targets) for _ in range(2)]
     (name,) = reports[0]["automations"]
     assert reports[1]["automations"] == [name]

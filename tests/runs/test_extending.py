@@ -7,7 +7,7 @@ from small import contents, extended, fitted
 
 from benchmarks.diagonal_weight import normals
 from pipeline import LandmarkIsomap, open_run
-from pipeline.config import ExtendSettings, job_settings
+from pipeline.config import ExtendSettings, RefitSettings, job_settings
 from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.extending import COLUMNS, extend_batches
@@ -16,7 +16,9 @@ from pipeline.numerics.extension import joint_restricted_reconstruction
 from pipeline.numerics.geodesics import rows_through_neighbors
 from pipeline.numerics.graph import neighbor_graph
 from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
+from pipeline.refitting import refit
 from pipeline.stages.publish import COORDINATES, PUBLISHED
+from pipeline.stages.stage import Watch
 
 ARRAYS = (*PUBLISHED, *COLUMNS[4:])
 
@@ -320,3 +322,28 @@ def test_points_lifted_off_a_roll_are_told_by_residual_and_gap(tmp_path):
     assert beyond[1] >= 0.85, beyond
     assert gaps[1] >= 10 * gaps[0], gaps
     assert [out.drift["drifts"] for out in outs] == [False, True]
+
+
+def test_a_refit_that_publishes_meanwhile_does_not_touch_an_extension_under_way(tmp_path):
+    points = swiss_roll(3600, seed=0).points
+    fitted(saved(tmp_path, "training.npy", points[:3000]), tmp_path / "run")
+    source = saved(tmp_path, "new.npy", points[3000:])
+    extended(tmp_path / "run", source, tmp_path / "before")
+    stages = []
+
+    class Refitting(Watch):
+        def finished(self, outcome):
+            stages.append(outcome.ledger.stage)
+            if outcome.ledger.stage == "search":
+                refit(job_settings(RefitSettings, {"store": str(tmp_path / "run"), "new": (str(source),)}))
+
+    extended(tmp_path / "run", source, tmp_path / "during", Refitting())
+    assert stages[-2:] == ["place", "publish"]
+    assert open_run(tmp_path / "run").version == "2"
+    assert results(tmp_path / "during") == results(tmp_path / "before")
+    extended(tmp_path / "run", source, tmp_path / "after")
+    extended(tmp_path / "run", source, tmp_path / "old", version="1")
+    assert results(tmp_path / "old") == results(tmp_path / "before")
+    assert (open_run(tmp_path / "after").embedding("nearest") == 0).all()
+    moved = open_run(tmp_path / "after").embedding() - open_run(tmp_path / "before").embedding()
+    assert np.linalg.norm(moved, axis=1).mean() < 0.05 * open_run(tmp_path / "before").embedding().std()
