@@ -22,6 +22,11 @@ app = typer.Typer(
 )
 
 Store = Annotated[str, typer.Argument(help="Folder of the run.")]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Take the folder from a run elsewhere that is known to be gone.")
+]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")]
+Picture = Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs to read.")]
 
 
@@ -44,11 +49,9 @@ def _options(
 @takes_settings(FitSettings, "source")
 def fit(
     settings: FitSettings,
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Take the store from a run elsewhere that is known to be gone.")
-    ] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")] = None,
+    take_over: TakeOver = False,
+    anyway: Anyway = False,
+    picture: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Embed a dataset on disk, with bounded memory. Killed, it goes on where it stopped when run again."""
@@ -66,9 +69,7 @@ def extend(
     fail_on_drift: Annotated[
         bool, typer.Option("--fail-on-drift", help="Exit code 3 if the new rows are not like the fitted ones.")
     ] = False,
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Take the output from a run elsewhere that is known to be gone.")
-    ] = False,
+    take_over: TakeOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Place new rows in the space of a fitted run, and say whether they are like the rows that it was fitted on."""
@@ -82,11 +83,9 @@ def extend(
 @takes_settings(RefitSettings, "store")
 def refit(
     settings: RefitSettings,
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Take the store from a run elsewhere that is known to be gone.")
-    ] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")] = None,
+    take_over: TakeOver = False,
+    anyway: Anyway = False,
+    picture: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit a run again with new data, turn it onto the published coordinates and publish it as the next version."""

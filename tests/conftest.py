@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import scipy.linalg  # noqa: F401  loads the BLAS that the next line limits
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
+
+from flows import cli
 
 # Nothing of the user's: Prefect keeps its record in its home.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="trigpoint-prefect-")
@@ -35,3 +38,17 @@ def data_folder() -> Path:
     if not folder:
         pytest.skip("set TRIGPOINT_DATA to a folder of data sets to run this test")
     return Path(folder)
+
+
+@pytest.fixture
+def trigpoint(capsys, monkeypatch):
+    """Run the command in this process: exit code, output, errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["trigpoint", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        return end.value.code or 0, printed.out, printed.err
+
+    return run

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections import namedtuple
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import cli
 from pipeline import plan as planning
 from pipeline.config import ClusterSettings, fit_settings
 from pipeline.costs import stage_bytes, stage_seconds, stage_tasks
@@ -212,20 +210,6 @@ def test_workers_share_the_cores_and_the_memory_of_the_machine(monkeypatch, clus
 def test_the_machine_has_cores_and_memory():
     assert planning.cores() >= 1
     assert planning.machine_memory() > 256 * MIB
-
-
-@pytest.fixture
-def trigpoint(capsys, monkeypatch):
-    """Run the command in this process: exit code, output, errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trigpoint", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        return end.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
-from flows import cli, extend
+from flows import extend
 from flows.events import DRIFT, store_resource
 from pipeline import open_run
 from pipeline.config import ClusterSettings, ExtendSettings, fit_settings, job_settings
@@ -84,20 +84,6 @@ def test_a_worker_killed_in_the_middle_changes_nothing(folder, tmp_path, stage):
     assert killed
     assert results(tmp_path / "out") == results(folder / "serial")
     assert not list((tmp_path / "out").rglob("*.partial"))
-
-
-@pytest.fixture
-def trigpoint(capsys, monkeypatch):
-    """Run the command in this process: exit code, output, errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trigpoint", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        return end.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 def test_the_command_says_how_new_rows_compare(trigpoint, folder, tmp_path):

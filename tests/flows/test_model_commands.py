@@ -2,29 +2,13 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
 
-from flows import cli
 from pipeline.config import fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
-
-
-@pytest.fixture
-def trigpoint(capsys, monkeypatch):
-    """Run the command in this process: exit code, output, errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trigpoint", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        return end.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
-from flows import cli, refit
+from flows import refit
 from pipeline import open_run
 from pipeline.config import RefitSettings, fit_settings, job_settings
 from pipeline.datasets import swiss_roll
@@ -50,20 +49,6 @@ def once(runs, tmp_path):
 def twice(runs, tmp_path):
     """The run that was fitted again, to be changed."""
     return shutil.copytree(runs.twice, tmp_path / "run")
-
-
-@pytest.fixture
-def trigpoint(capsys, monkeypatch):
-    """Run the command in this process: exit code, output, errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trigpoint", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        return end.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 def test_it_says_what_it_does_and_then_that_there_is_nothing_to_do(trigpoint, runs, once, tmp_path):

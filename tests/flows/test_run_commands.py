@@ -13,25 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows import cli
 from pipeline.datasets import swiss_roll
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
 SMALL = ("--n-neighbors", "8", "--n-landmarks", "60", "--cluster-kind", "serial")
-
-
-@pytest.fixture
-def trigpoint(capsys, monkeypatch):
-    """Run the command in this process: exit code, output, errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trigpoint", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        return end.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture(scope="module")
