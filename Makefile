@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help install demo test lint bench test-data test-faults lock clean
+.PHONY: help install demo test lint bench test-data test-faults test-cluster lock clean
 
 help:
 	@echo "make demo         install, then run the main job on a Swiss roll and draw it"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint         only ruff, mypy and the layer contracts"
 	@echo "make bench        the benchmark table"
 	@echo "make test-faults  kill runs at every operation and see them end the same"
+	@echo "make test-cluster servers, workers and schedules that are killed, lost or short of memory"
 	@echo "make test-data    tests on real data sets, in the folder named by TRIGPOINT_DATA"
 	@echo "make lock         resolve the dependencies again and write the lock files"
 
@@ -36,7 +37,7 @@ lint: install
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -m "not faults"
+	$(BIN)/pytest -m "not faults and not cluster"
 
 bench: install
 	$(BIN)/python -m benchmarks
@@ -47,6 +48,9 @@ test-data: install
 
 test-faults: install
 	$(BIN)/pytest -m faults
+
+test-cluster: install
+	$(BIN)/pytest -m cluster
 
 lock: install
 	$(BIN)/uv pip compile pyproject.toml --no-strip-extras --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet --output-file requirements.lock

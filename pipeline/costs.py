@@ -77,7 +77,7 @@ def stage_bytes(shape: RunShape) -> dict[str, int]:
         # Between groups of near nodes there are few.
         "edges": n * k // 2,
         "graph": 9 * n * k,
-        "rows": 4 * (n + min(n, HELD_OUT_ROWS)) * m,
+        "rows": 4 * (n + 2 * min(n, HELD_OUT_ROWS)) * m,
         "model": 24 * m * d,
         "calibrate": 32 * min(n, HELD_OUT_ROWS),
         "embed": values + 25 * n + 8 * sampled,

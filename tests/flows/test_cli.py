@@ -33,6 +33,7 @@ def test_demo_unrolls_the_sheet_draws_it_and_says_what_to_try(tmp_path, kind):
     assert np.load(tmp_path / "trigpoint-demo" / "projection.npy").shape == (6000, 3)
 
 
+@pytest.mark.cluster
 def test_the_demo_is_a_flow_on_workers_and_says_what_it_starts(tmp_path):
     result = trigpoint("demo", "--n-points", "5000", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

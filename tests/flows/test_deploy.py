@@ -190,6 +190,7 @@ def test_a_scheduled_run_fires_and_writes_its_store(server, client, folder, tmp_
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.cluster
 def test_again_replaces_and_doubles_nothing(client, folder):
     slug = store_slug("run.zarr")
     before = None
@@ -211,6 +212,7 @@ def test_again_replaces_and_doubles_nothing(client, folder):
     assert runs_of(client, slug, [StateType.SCHEDULED]) == []
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(400)
 def test_two_runs_on_one_store_wait_for_each_other(server, client, folder, tmp_path):
     """Of two flows: the second is not even started before the first has ended."""
@@ -317,6 +319,7 @@ def family_of(process, *wanted):
     return family
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_served_here_it_runs_what_is_due_and_stops_all_when_interrupted(folder, tmp_path):
     written(folder, "fit_every = 10")
@@ -337,6 +340,7 @@ def test_served_here_it_runs_what_is_due_and_stops_all_when_interrupted(folder, 
     assert words.endswith("Stopping; a run under way is gone on with the next time.\n")
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(420)
 def test_served_here_and_killed_it_leaves_no_process_and_goes_on(folder, tmp_path):
     """The run is taken for lost when it is served again; the next one goes on where it was."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.events.worker import EventsWorker
 from prefect.testing.utilities import prefect_test_harness
 
 from flows import extend
@@ -145,6 +146,7 @@ def test_batches_of_a_folder_are_shown_over_time(trigpoint, folder, tmp_path):
 @pytest.fixture(scope="module")
 def server():
     with prefect_test_harness(server_startup_timeout=120):
+        EventsWorker.drain_all()  # one that an earlier server's tests left would go on sending there
         yield
 
 

@@ -63,7 +63,10 @@ def test_any_workers_give_the_bytes_of_the_serial_run(source, serial, tmp_path, 
     assert published(tmp_path / "run") == serial
 
 
-@pytest.mark.parametrize("stage", ["assign", "neighbors", "rows", "embed", "publish"])
+@pytest.mark.parametrize(
+    "stage",
+    ["rows", "publish", *(pytest.param(name, marks=pytest.mark.cluster) for name in ("assign", "neighbors", "embed"))],
+)
 def test_a_worker_killed_in_the_middle_changes_nothing(source, serial, tmp_path, stage):
     settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
     with executor(ClusterSettings(n_workers=2)) as execute:
@@ -169,6 +172,7 @@ def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, tmp_path)
     assert json.loads((store / "lease" / "00000001.json").read_text())["released"]
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(240)
 def test_a_lost_server_is_told_and_nothing_is_lost(source, serial, tmp_path):
     store = tmp_path / "run"
@@ -186,6 +190,7 @@ def test_a_lost_server_is_told_and_nothing_is_lost(source, serial, tmp_path):
     assert published(store) == serial
 
 
+@pytest.mark.cluster
 def test_workers_short_of_memory_are_told_with_figures(tmp_path):
     """A partition that takes more than a worker has; found by its workers' deaths, not by the plan."""
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60_000, 300)))
@@ -222,7 +227,7 @@ class TestTasks:
     def test_every_stage_is_one_and_figures_and_picture_are_artifacts(self, keywords, serial):
         report = fit(**keywords)
         assert published(keywords["store"]) == serial
-        run, tasks, artifacts = self.until(lambda: self.runs(), lambda found: len(found[1]) == 15)
+        run, tasks, artifacts = self.until(lambda: self.runs(), lambda found: len(found[1]) == 16)
         assert run.state.is_completed()
         assert set(tasks) == set(report["computed"])
         assert {"figure": "rows", "value": "17,000"} in json.loads(artifacts["fit-figures"]["data"])

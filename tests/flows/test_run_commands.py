@@ -58,6 +58,7 @@ def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoi
     assert code == 0
     assert [line.split()[1].split("/")[0] for line in out.splitlines()[:-1]] == [
         "model",
+        "calibrate",
         "embed",
         "evaluate",
         "publish",
@@ -69,7 +70,10 @@ def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoi
 
 def test_every_setting_can_stand_in_a_file(trigpoint, source, tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text(f'source = "{source}"\nstore = "{tmp_path / "run"}"\nn_neighbors = 8\nn_landmarks = 60\n')
+    file.write_text(
+        f'source = "{source}"\nstore = "{tmp_path / "run"}"\nn_neighbors = 8\nn_landmarks = 60\n'
+        '[cluster]\nkind = "serial"\n'
+    )
     assert trigpoint("fit", "--config", file)[0] == 0
     code, out, _ = trigpoint("fit", "--config", file, "--n-neighbors", "8")
     assert code == 0
@@ -141,7 +145,8 @@ def test_export_writes_the_file_it_is_told(trigpoint, store, tmp_path):
 )
 def test_bad_input_is_exit_code_2_in_words(trigpoint, tmp_path, array, options, message):
     np.save(tmp_path / "x.npy", array)
-    code, out, err = trigpoint("fit", tmp_path / "x.npy", "--store", tmp_path / "run", *options)
+    serial = ("--cluster-kind", "serial")
+    code, out, err = trigpoint("fit", tmp_path / "x.npy", "--store", tmp_path / "run", *serial, *options)
     assert code == 2
     assert re.search(message, err), err
     assert "Traceback" not in err + out
@@ -177,7 +182,7 @@ def test_misspelt_settings_in_a_file_are_named(trigpoint, source, tmp_path):
 
 def test_a_store_that_cannot_be_written_is_refused_before_computing(trigpoint, source, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    code, out, err = trigpoint("fit", source, "--store", tmp_path / "file" / "run")
+    code, out, err = trigpoint("fit", source, "--store", tmp_path / "file" / "run", *SMALL)
     assert code == 1
     assert "cannot be written: Not a directory" in err
     assert "validate" not in out
