@@ -1,9 +1,11 @@
 """How a command ends: words on the error stream and an exit code."""
 
+import _thread
 import os
 import shlex
 import shutil
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +15,7 @@ from pathlib import Path
 import typer
 
 FAILED, BAD_INPUT, DRIFTED, INTERRUPTED = 1, 2, 3, 130
+LATER_SECONDS = 0.05
 
 
 def run_command(command: Callable[[], None]) -> None:
@@ -43,10 +46,32 @@ def _leave_if_stuck() -> None:
 def resumable() -> Iterator[None]:
     """An interruption ends the command with the words that go on from there."""
     try:
-        yield
+        with _no_interruption_lost():
+            yield
     except KeyboardInterrupt:
         typer.echo(f"trigpoint: stopped; what is complete is kept. To go on: {command_line(sys.argv[1:])}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _no_interruption_lost() -> Iterator[None]:
+    """Raise an interruption again that came while an object was being finalized: Python only tells of those."""
+    before = sys.unraisablehook
+
+    def told(unraisable: "sys.UnraisableHookArgs") -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            # A moment later: raised in here it would only be told of again.
+            again = threading.Timer(LATER_SECONDS, _thread.interrupt_main)
+            again.daemon = True
+            again.start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = told
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -2,13 +2,18 @@
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
+
+from flows.terminal import resumable
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
 
@@ -69,3 +74,28 @@ def test_help_loads_none_of_the_heavy_libraries():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "[]\n"
+
+
+class Closing:
+    """Interrupted while it is being finalized, where Python would only print the interruption."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+def interrupted_in_a_finalizer(went_on):
+    with resumable():
+        closing = Closing()
+        del closing
+        for _ in range(1000):
+            time.sleep(0.001)
+        went_on.append(True)
+
+
+def test_an_interruption_that_meets_a_finalizer_is_not_lost(capsys):
+    went_on = []
+    with pytest.raises(typer.Exit) as end:
+        interrupted_in_a_finalizer(went_on)
+    assert end.value.exit_code == 130
+    assert not went_on
+    assert "To go on:" in capsys.readouterr().err
