@@ -26,7 +26,9 @@ from flows.deploy import deployed, runs_of
 from flows.events import emit_drift, store_slug
 from flows.targets import Target, read_targets
 from pipeline import open_run
+from pipeline.config import FitSettings, job_settings
 from pipeline.datasets import swiss_roll
+from pipeline.fitting import fit as fit_here
 
 BIN = Path(sys.executable).parent
 HERE = Path(__file__).parent
@@ -188,6 +190,28 @@ def test_a_scheduled_run_fires_and_writes_its_store(server, client, folder, tmp_
     assert run.id in {one.id for one in scheduled}
     assert open_run(folder / "run.zarr").embedding("projection").shape == (500, 2)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_batches_are_extended_to_on_schedule_and_one_that_drifts_starts_the_refit(server, client, folder, tmp_path):
+    """A whole night: a batch comes in, is placed, is not like the fitted rows, and the run is fitted again with it."""
+    fit_here(job_settings(FitSettings, {}, written(folder)))
+    (folder / "incoming").mkdir()
+    np.save(folder / "incoming" / "monday.npy", swiss_roll(300, seed=1).points + 3.0)
+    tables = '[extend]\nsource = "incoming"\noutput = "placed"\nincoming = true\n[refit]\nincoming = "incoming"\n'
+    file = written(folder, "extend_every = 10\nrefit_on_drift = true", tables)
+    result = trigpoint(folder, "deploy", "--config", file, "--json", PREFECT_API_URL=server)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    (extending,) = [entry["id"] for entry in report["deployments"] if entry["deployment"].startswith("extend/")]
+    with working(tmp_path, server, report["worker_command"]):
+        log = (tmp_path / "worker.log").read_text
+        until(lambda: (folder / "placed" / "monday.npy.zarr" / "manifest.json").exists(), 240, log)
+        until(lambda: open_run(folder / "run.zarr").version == "2", 240, log)
+        client.pause_deployment(extending)
+    assert open_run(folder / "placed" / "monday.npy.zarr").drift["drifts"]
+    assert open_run(folder / "run.zarr").n_rows == 800
 
 
 @pytest.mark.cluster
