@@ -2,8 +2,9 @@
 were new, its own point left out of its neighbors.
 
 Columns of points that were fitted would not do: a fitted point is its own nearest neighbor. Nor is one that is left out
-quite like a new one: others have spent a neighbor on it that leads it nowhere. So the columns are also found with one
-neighbor fewer; how far that moves their distributions is the margin within which a batch counts as like the fit's rows.
+quite like a new one; perhaps because others have spent a neighbor on it that leads it nowhere. So the columns are also
+found with one neighbor fewer; how far that moves their distributions is the margin within which a batch counts as like
+the fit's rows.
 """
 
 from dataclasses import dataclass
