@@ -118,24 +118,26 @@ def require_nonnegative(name: str, array: AnyArray) -> None:
         raise InvalidInputError(f"{name} has a negative entry, {lowest:g} at {where}; all entries must be at least 0.")
 
 
-def squared_dissimilarity_matrix(name: str, values: ArrayLike) -> FloatArray:
-    """A fresh, exactly symmetric (m, m) float64 copy of checked squared dissimilarities."""
+def squared_dissimilarity_matrix(name: str, values: ArrayLike, signed: bool = False) -> FloatArray:
+    """A fresh, exactly symmetric (m, m) float64 copy of checked squared dissimilarities, negative ones only if
+    `signed`."""
     array = real_array(name, values, 2)
     if array.shape[0] != array.shape[1]:
         raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
     require_finite(name, array)
-    require_nonnegative(name, array)
+    if not signed:
+        require_nonnegative(name, array)
     require_squarable(name, array)
     matrix = np.array(array, dtype=np.float64)
-    scale = float(matrix.max())
+    scale = float(np.abs(matrix).max())
     _require_zero_diagonal(name, matrix, scale)
     _require_symmetric(name, matrix, scale)
     return np.asarray((matrix + matrix.T) / 2)
 
 
 def _require_zero_diagonal(name: str, matrix: FloatArray, scale: float) -> None:
-    worst = int(np.argmax(matrix.diagonal()))
-    if matrix[worst, worst] > ROUNDING_FLOOR * scale:
+    worst = int(np.argmax(np.abs(matrix.diagonal())))
+    if abs(matrix[worst, worst]) > ROUNDING_FLOOR * scale:
         raise InvalidInputError(
             f"{name} has a nonzero diagonal, {matrix[worst, worst]:g} at ({worst}, {worst}); the dissimilarity of an "
             "object to itself must be 0."
@@ -146,7 +148,7 @@ def _require_zero_diagonal(name: str, matrix: FloatArray, scale: float) -> None:
 def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
     deviation = np.abs(matrix - matrix.T)
     # Rounding is relative to each entry; a bound relative to the largest would let an outlier hide anything.
-    allowed = SYMMETRY_TOLERANCE * np.maximum(matrix, matrix.T) + ROUNDING_FLOOR * scale
+    allowed = SYMMETRY_TOLERANCE * np.maximum(np.abs(matrix), np.abs(matrix.T)) + ROUNDING_FLOOR * scale
     if (deviation > allowed).any():
         deviation[deviation <= allowed] = 0
         i, j = (int(k) for k in np.unravel_index(int(deviation.argmax()), deviation.shape))

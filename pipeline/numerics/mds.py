@@ -28,7 +28,9 @@ from pipeline.types import FloatArray
 class LandmarkModel:
     """What the landmarks' classical scaling leaves behind: all that a new point needs, and figures of its fit.
 
-    `spectrum` (m,) holds every eigenvalue of B, largest first; geodesic Gram matrices have negative ones.
+    `spectrum` (m,) holds every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is
+    what was added to every dissimilarity but those of an object to itself, and has to be to a new point's. `signed`
+    models are of squared dissimilarities that may be negative, as indefinite similarities give them.
     """
 
     coordinates: FloatArray
@@ -36,6 +38,8 @@ class LandmarkModel:
     row_means: FloatArray
     grand_mean: float
     spectrum: FloatArray
+    constant: float = 0.0
+    signed: bool = False
 
     @property
     def n_landmarks(self) -> int:
@@ -61,14 +65,14 @@ class LandmarkModel:
         return float(self.eigenvalues.sum() / self.spectrum[self.spectrum > 0].sum())
 
 
-def classical_mds(squared_dissimilarities: ArrayLike, n_components: int) -> LandmarkModel:
+def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False) -> LandmarkModel:
     """Embed m objects from their (m, m) squared dissimilarities; X = U sqrt(lam) of B = -1/2 P Delta_2 P.
 
-    The whole decomposition is computed, not only its top: the negative mass and the number of usable components
+    With `signed` squares may be negative, as those that similarities induce which no Euclidean space has. The whole decomposition is computed, not only its top: the negative mass and the number of usable components
     need all of it, and the first components then have the same bytes for any `n_components`. It takes three (m, m)
     float64 arrays of memory.
     """
-    delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities)
+    delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
     d = _checked_n_components(n_components, len(delta2))
     if not delta2.any():
         raise InvalidInputError(
@@ -88,6 +92,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int) -> Land
         row_means=row_means,
         grand_mean=grand_mean,
         spectrum=spectrum.copy(),
+        signed=signed,
     )
 
 

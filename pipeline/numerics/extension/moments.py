@@ -63,9 +63,12 @@ class MomentSums:
         self._sums = np.zeros((model.n_components + 1, n_points))
 
     def add(self, to_landmarks: AnyArray) -> None:
-        """Bring in the dissimilarities (p, b), not squared, to the next b landmarks."""
+        """Bring in the dissimilarities (p, b), not squared, to the next b landmarks; of signed ones the signed root."""
         landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
-        _add_squares(to_landmarks, self._model.coordinates[landmarks], self._model.row_means[landmarks], self._sums)
+        model = self._model
+        _add_squares(
+            to_landmarks, model.constant, model.coordinates[landmarks], model.row_means[landmarks], self._sums
+        )
         self._n_added = landmarks.stop
 
     def moments(self) -> Moments:
@@ -88,7 +91,7 @@ def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
             f"squared_to_landmarks has shape {squared.shape}; it must be (n_points, {model.n_landmarks}), a row for "
             "each point and a column for each landmark of the model."
         )
-    if len(squared):
+    if len(squared) and not model.signed:
         checks.require_nonnegative("squared_to_landmarks", squared)
     return squared
 
@@ -145,8 +148,12 @@ def _add_terms(sums: AnyArray, terms: AnyArray, size: int, x0: float, x1: float,
 
 
 @compiled
-def _add_squares(to_landmarks: AnyArray, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray) -> None:
-    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k], and the last of them with 1 for the coordinates."""
+def _add_squares(
+    to_landmarks: AnyArray, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
+) -> None:
+    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k], and the last of them with 1 for the coordinates.
+
+    The constant is added to all but the distance of an object to itself. Squares keep the sign of what is squared."""
     n_points, n_landmarks = to_landmarks.shape
     d = coordinates.shape[1]
     terms = np.empty(POINTS_PER_BLOCK)
@@ -155,7 +162,8 @@ def _add_squares(to_landmarks: AnyArray, coordinates: AnyArray, row_means: AnyAr
         for i in range(n_landmarks):
             for j in range(size):
                 length = np.float64(to_landmarks[first + j, i])
-                terms[j] = length * length - row_means[i]
+                length += constant if length > 0.0 else 0.0
+                terms[j] = length * abs(length) - row_means[i]
             for k in range(d):
                 _add_term(sums[k, first : first + size], terms, coordinates[i, k])
             _add_term(sums[d, first : first + size], terms, 1.0)
