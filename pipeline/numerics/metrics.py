@@ -1,0 +1,243 @@
+"""Dissimilarities between vectors by the usual metrics, in compiled loops: to landmarks from any number of points.
+
+A dissimilarity is squared downstream, so "sqeuclidean" is not among them. "cosine" is 1 - cos, as elsewhere; its square
+root is a Euclidean distance between unit vectors (divided by sqrt 2), and the kernel of that name gives that distance.
+Both it and "correlation" are half the squared distance between rows made unit vectors, which equals 1 - cos but loses
+nothing to cancellation and is exactly 0 between equal rows.
+
+Landmarks stand side by side: the inner loop runs across a block of them that stays in the cache, for four columns of
+one point at a time, so it is vectorized although every sum runs over the columns in order. A row's bytes therefore
+depend on that row and the landmarks only.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, BoolArray, FloatArray
+
+METRICS = ("euclidean", "cityblock", "chebyshev", "cosine", "correlation")
+
+LANDMARKS_PER_BLOCK = 256
+COLUMNS_PER_PASS = 4
+# With a block of landmarks this is 128 KB, which stay in the second-level cache for all points.
+COLUMNS_PER_TILE = 64
+SQUARES, SIZES, LARGEST, PRODUCTS = range(4)
+
+
+def distances(metric: str, points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
+    """Dissimilarities (p, m) of points (p, D) to landmarks (m, D) by one of METRICS; 0 between equal rows."""
+    checks.one_of("metric", metric, METRICS)
+    rows, marks = checked_vectors(points, landmarks)
+    if metric == "cityblock":
+        return _totals(rows, marks, SIZES)
+    if metric == "chebyshev":
+        return _totals(rows, marks, LARGEST)
+    if metric == "euclidean":
+        return euclidean(rows, marks)
+    if metric == "correlation":
+        rows, marks = _centered(rows), _centered(marks)
+    halves = _totals(*unit_vectors(rows, marks, metric), SQUARES)
+    halves *= 0.5
+    return halves
+
+
+def euclidean(points: AnyArray, landmarks: AnyArray) -> FloatArray:
+    """Euclidean distances (p, m) between vectors already checked."""
+    squares = _totals(points, landmarks, SQUARES)
+    return np.sqrt(squares, out=squares)
+
+
+def squared_distances(points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
+    """Squared Euclidean distances (p, m), of the same bits whose roots "euclidean" gives."""
+    return _totals(*checked_vectors(points, landmarks), SQUARES)
+
+
+def inner_products(points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
+    """Inner products (p, m); that of equal rows has the bits of `squared_lengths`."""
+    return _totals(*checked_vectors(points, landmarks), PRODUCTS)
+
+
+def squared_lengths(points: ArrayLike) -> FloatArray:
+    """Inner products (p,) of points with themselves."""
+    rows = _checked("points", points)
+    lengths = np.empty(len(rows))
+    _square(rows, lengths)
+    return lengths
+
+
+def checked_vectors(points: ArrayLike, landmarks: ArrayLike) -> tuple[AnyArray, AnyArray]:
+    """Both as contiguous finite arrays with the same number of columns, small enough to be squared."""
+    rows, marks = _checked("points", points), _checked("landmarks", landmarks)
+    if rows.shape[1] != marks.shape[1]:
+        raise InvalidInputError(
+            f"points has {rows.shape[1]} columns and landmarks has {marks.shape[1]}; both must have the same."
+        )
+    return rows, marks
+
+
+def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[FloatArray, FloatArray]:
+    """Both with every row divided by its length; an error that names `metric` if a row has none."""
+    return _unit_rows("points", points, metric), _unit_rows("landmarks", landmarks, metric)
+
+
+def _checked(name: str, values: ArrayLike) -> AnyArray:
+    array = checks.real_array(name, values, 2, allow_empty=name == "points")
+    if array.shape[1] == 0:
+        raise InvalidInputError(f"{name} has shape {array.shape}; it must have at least one column.")
+    if len(array):
+        checks.require_finite(name, array)
+        checks.require_not_too_large(name, array)
+    return np.ascontiguousarray(array)
+
+
+def _unit_rows(name: str, rows: AnyArray, metric: str) -> FloatArray:
+    units = np.empty(rows.shape)
+    has_length = np.empty(len(rows), dtype=np.bool_)
+    _divide_by_length(rows, units, has_length)
+    if not has_length.all():
+        _refuse_rows(name, has_length, metric)
+    return units
+
+
+def _refuse_rows(name: str, has_length: BoolArray, metric: str) -> None:
+    bad = np.flatnonzero(~has_length)
+    what = "rows of equal entries" if metric == "correlation" else "rows of zeros"
+    raise InvalidInputError(
+        f"{name} has {len(bad)} {what}, first in row{'s' * (len(bad) > 1)} {', '.join(map(str, bad[:5]))}; "
+        f"{metric!r} is not defined for them: drop those rows or use another metric."
+    )
+
+
+def _centered(rows: AnyArray) -> FloatArray:
+    centered = np.empty(rows.shape)
+    _center(rows, centered)
+    return centered
+
+
+def _totals(points: AnyArray, landmarks: AnyArray, kind: int) -> FloatArray:
+    totals = np.zeros((len(points), len(landmarks)))
+    _accumulate(points, _side_by_side(landmarks), kind, totals)
+    return totals
+
+
+def _side_by_side(landmarks: AnyArray) -> FloatArray:
+    """(blocks, D, LANDMARKS_PER_BLOCK) with zeros past the last landmark and past the last of D columns.
+
+    D is filled up to whole passes: a column of zeros adds exactly nothing to any total.
+    """
+    m, n_columns = landmarks.shape
+    n_blocks, n_passes = -(-m // LANDMARKS_PER_BLOCK), -(-n_columns // COLUMNS_PER_PASS)
+    padded = np.zeros((n_blocks * LANDMARKS_PER_BLOCK, n_passes * COLUMNS_PER_PASS))
+    padded[:m, :n_columns] = landmarks
+    return np.ascontiguousarray(padded.reshape(n_blocks, LANDMARKS_PER_BLOCK, -1).transpose(0, 2, 1))
+
+
+@compiled
+def _accumulate(points: AnyArray, blocks: AnyArray, kind: int, totals: AnyArray) -> None:
+    n_points, m = totals.shape
+    n_columns = blocks.shape[1]
+    x = np.zeros(COLUMNS_PER_TILE)
+    for b in range(len(blocks)):
+        first = b * LANDMARKS_PER_BLOCK
+        size = min(LANDMARKS_PER_BLOCK, m - first)
+        for begin in range(0, n_columns, COLUMNS_PER_TILE):
+            end = min(begin + COLUMNS_PER_TILE, n_columns)
+            x[:] = 0.0
+            for i in range(n_points):
+                for k in range(begin, min(end, points.shape[1])):
+                    x[k - begin] = points[i, k]
+                _add_tile(x, blocks[b, begin:end], kind, totals[i, first : first + size])
+
+
+@compiled
+def _add_tile(x: AnyArray, tile: AnyArray, kind: int, totals: AnyArray) -> None:
+    for k in range(0, len(tile), COLUMNS_PER_PASS):
+        columns = tile[k : k + COLUMNS_PER_PASS]
+        if kind == SQUARES:
+            _add_squares(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
+        elif kind == SIZES:
+            _add_sizes(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
+        elif kind == LARGEST:
+            _keep_largest(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
+        else:
+            _add_products(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
+
+
+@compiled
+def _add_squares(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
+    for j in range(len(totals)):
+        total = totals[j] + (x0 - columns[0, j]) * (x0 - columns[0, j])
+        total = total + (x1 - columns[1, j]) * (x1 - columns[1, j])
+        total = total + (x2 - columns[2, j]) * (x2 - columns[2, j])
+        totals[j] = total + (x3 - columns[3, j]) * (x3 - columns[3, j])
+
+
+@compiled
+def _add_sizes(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
+    for j in range(len(totals)):
+        total = totals[j] + abs(x0 - columns[0, j])
+        total = total + abs(x1 - columns[1, j])
+        total = total + abs(x2 - columns[2, j])
+        totals[j] = total + abs(x3 - columns[3, j])
+
+
+@compiled
+def _keep_largest(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
+    for j in range(len(totals)):
+        total = max(totals[j], abs(x0 - columns[0, j]))
+        total = max(total, abs(x1 - columns[1, j]))
+        total = max(total, abs(x2 - columns[2, j]))
+        totals[j] = max(total, abs(x3 - columns[3, j]))
+
+
+@compiled
+def _add_products(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
+    for j in range(len(totals)):
+        total = totals[j] + x0 * columns[0, j]
+        total = total + x1 * columns[1, j]
+        total = total + x2 * columns[2, j]
+        totals[j] = total + x3 * columns[3, j]
+
+
+@compiled
+def _square(rows: AnyArray, lengths: AnyArray) -> None:
+    for i in range(len(rows)):
+        total = 0.0
+        for k in range(rows.shape[1]):
+            total += np.float64(rows[i, k]) * np.float64(rows[i, k])
+        lengths[i] = total
+
+
+@compiled
+def _divide_by_length(rows: AnyArray, units: AnyArray, has_length: AnyArray) -> None:
+    """Rows are divided by their largest entry first, so that no square overflows or vanishes."""
+    for i in range(len(rows)):
+        largest, total = 0.0, 0.0
+        for k in range(rows.shape[1]):
+            largest = max(largest, abs(np.float64(rows[i, k])))
+        has_length[i] = largest > 0.0
+        if largest > 0.0:
+            for k in range(rows.shape[1]):
+                units[i, k] = np.float64(rows[i, k]) / largest
+                total += units[i, k] * units[i, k]
+            length = math.sqrt(total)
+            for k in range(rows.shape[1]):
+                units[i, k] = units[i, k] / length
+
+
+@compiled
+def _center(rows: AnyArray, centered: AnyArray) -> None:
+    """Rows less their means, taken relative to the first entry so that equal entries leave exactly zeros."""
+    for i in range(len(rows)):
+        origin, total = np.float64(rows[i, 0]), 0.0
+        for k in range(rows.shape[1]):
+            centered[i, k] = np.float64(rows[i, k]) - origin
+            total += centered[i, k]
+        mean = total / rows.shape[1]
+        for k in range(rows.shape[1]):
+            centered[i, k] = centered[i, k] - mean
