@@ -23,12 +23,12 @@ HEADER_BYTES = 1 << 16
 
 def open_npy(path: Path, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source of a .npy file."""
-    return open_matrix(NumpyRows(path, None, FileRange(path, 0, Stamp.of(path).size)), columns, id_column)
+    return open_matrix(file_rows(path), columns, id_column)
 
 
 def open_npz(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source of an array in a .npz file, whose ids may be another array of it."""
-    arrays = {name: partial(_member_rows, path, name) for name in archive_members(path)}
+    arrays = {name: partial(member_rows, path, name) for name in archive_members(path)}
     return open_one_of(path, arrays, key, columns, id_column)
 
 
@@ -61,18 +61,12 @@ class NumpyRows:
         return twin
 
     def _header(self) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-        file = io.BytesIO(self._data.read(0, HEADER_BYTES))
-        try:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, by_columns, dtype = read(file)
-        except ValueError as error:
-            raise InvalidInputError(f"{self.name} is not a numpy file: {error}") from error
+        shape, by_columns, dtype, offset = array_header(self.name, self._data)
         if by_columns and sum(size > 1 for size in shape) > 1:
             raise InvalidInputError(
                 f"{self.name} is stored column by column and cannot be read by rows; save np.ascontiguousarray of it."
             )
-        return shape, dtype, file.tell()
+        return shape, dtype, offset
 
     def _check_length(self) -> None:
         missing = self.shape and self._offset + self.shape[0] * self._row_bytes > self._data.size
@@ -82,5 +76,23 @@ class NumpyRows:
             raise InvalidInputError(f"{self.name} is truncated: it ends within row {row} of {self.shape[0]}.")
 
 
-def _member_rows(path: Path, key: str) -> NumpyRows:
+def array_header(name: str, data: ByteRanges) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, whether it is stored column by column, dtype, and the byte at which the entries begin."""
+    file = io.BytesIO(data.read(0, HEADER_BYTES))
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read(file)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not a numpy file: {error}") from error
+    return shape, by_columns, dtype, file.tell()
+
+
+def file_rows(path: Path) -> NumpyRows:
+    """The array of a .npy file."""
+    return NumpyRows(path, None, FileRange(path, 0, Stamp.of(path).size))
+
+
+def member_rows(path: Path, key: str) -> NumpyRows:
+    """The array `key` of a .npz file."""
     return NumpyRows(path, key, member_bytes(path, archive_members(path)[key]))

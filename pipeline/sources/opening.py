@@ -33,7 +33,7 @@ def open_source(
     if not isinstance(data, str | os.PathLike):
         _refuse_key(key, "an array")
         return open_array(data, columns, id_column)
-    path = _local_path(os.fspath(data))
+    path = local_path(os.fspath(data))
     try:
         return _open_path(path, key, columns, id_column)
     except OSError as error:
@@ -41,7 +41,7 @@ def open_source(
 
 
 def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
-    kind = _kind(path)
+    kind = path_kind(path)
     if kind == ".npz":
         return open_npz(path, key, columns, id_column)
     if kind == "zarr":
@@ -60,7 +60,8 @@ def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id
     return open_delimited(path, columns, id_column)
 
 
-def _local_path(data: str | bytes) -> Path:
+def local_path(data: str | bytes) -> Path:
+    """A path that is there."""
     text = os.fsdecode(data)
     if "://" in text:
         raise InvalidInputError(f"source {text} is a URL; only local paths are read: copy the data here first.")
@@ -70,7 +71,8 @@ def _local_path(data: str | bytes) -> Path:
     return path
 
 
-def _kind(path: Path) -> str:
+def path_kind(path: Path) -> str:
+    """The suffix of a file, or what a folder is of: "zarr" or ".parquet"."""
     if path.is_dir():
         return _folder_kind(path)
     suffix = path.suffix.lower()

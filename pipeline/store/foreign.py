@@ -17,7 +17,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from pipeline.errors import InvalidInputError
-from pipeline.types import AnyArray, Json
+from pipeline.types import AnyArray, IntArray, Json
 
 NUMCODECS = (
     *("adler32", "astype", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32"),
@@ -52,6 +52,16 @@ class ForeignArray:
                 f"{self.name} cannot be read in rows {start} to {stop}; a chunk is damaged: {error}"
             ) from error
 
+    def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
+        """The entries of a matrix where rows and columns cross; only chunks that hold some of them are read."""
+        try:
+            return np.asarray(self._array.oindex[rows, columns])
+        except Exception as error:  # each codec has exceptions of its own
+            raise InvalidInputError(
+                f"{self.name} cannot be read in {_described('rows', rows)}, {_described('columns', columns)}; a chunk "
+                f"is damaged: {error}"
+            ) from error
+
     def fingerprint(self) -> Json:
         """Digest over name, size and time of change of every file of the array."""
         digest = hashlib.sha256()
@@ -68,6 +78,20 @@ def is_array(folder: Path) -> bool:
 def array_folders(group: Path) -> dict[str, Path]:
     """The folders of all arrays in and below a group, by their keys."""
     return {folder.relative_to(group).as_posix(): folder for folder in _arrays_below(group)}
+
+
+def group_attributes(group: Path) -> Json:
+    """What the writer of a group noted about it."""
+    if (group / "zarr.json").is_file():
+        noted = _description(group / "zarr.json").get("attributes")
+        return noted if isinstance(noted, dict) else {}
+    return _description(group / ".zattrs") if (group / ".zattrs").is_file() else {}
+
+
+def _described(axis: str, chosen: slice | IntArray) -> str:
+    if isinstance(chosen, slice):
+        return f"{axis} {chosen.start} to {chosen.stop}"
+    return f"{len(chosen)} {axis} from {chosen[0]} to {chosen[-1]}" if len(chosen) else f"no {axis}"
 
 
 def _arrays_below(group: Path) -> Iterator[Path]:

@@ -1,0 +1,252 @@
+"""A matrix of dissimilarities or similarities that the user has already: landmarks x points, read by blocks of points.
+
+Square matrices of all points are one kind of it: any rows can be chosen for landmarks.
+
+| symbol | variable | shape |
+|---|---|---|
+| proximities of all points to the landmarks | the matrix as stored | (m, n) |
+| those of p points | `block` | (p, m) |
+| those between landmarks | `between` | (m, m) |
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.sources.checks import checked_table
+from pipeline.sources.matrices import Rows
+from pipeline.sources.named_arrays import ArrayPlace, Url, holds_several, place_of, places_in, readable
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+
+Numbers: TypeAlias = Sequence[int] | IntArray
+# Landmarks copied at a time when a block is turned around, so that the cache holds their columns.
+TURNED_ROWS = 128
+
+
+def open_proximities(url: Url, key: str | None = None) -> "ProximitySource":
+    """The matrix of a .npy file, or the array `key` of a .npz file or a Zarr group, or a Zarr array.
+
+    It has a row for each landmark and a column for each point; only entries that are asked for are read.
+    """
+    return ProximitySource(Path(url), place_of(url, key), key)
+
+
+def open_vector(url: Url, key: str | None = None) -> Rows:
+    """One number for each landmark or point, to be read by blocks: from the same kinds of files."""
+    return _vector(place_of(url, key))
+
+
+def read_vector(url: Url, key: str | None = None) -> AnyArray:
+    """One number for each landmark or point (n,), in its own dtype."""
+    return _whole(open_vector(url, key))
+
+
+class ProximitySource:
+    """Real numbers (m, n) on disk: a row for each landmark, a column for each point."""
+
+    def __init__(self, path: Path, place: ArrayPlace, key: str | None) -> None:
+        with readable(path):
+            self._matrix = place.matrix()
+        self.name, self.dtype = self._matrix.name, self._matrix.dtype
+        self.shape = checked_table(self.name, self._matrix.shape, self.dtype)
+        self._path, self._key = path, key
+
+    @property
+    def n_landmarks(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n_points(self) -> int:
+        return self.shape[1]
+
+    @property
+    def is_square(self) -> bool:
+        return self.n_landmarks == self.n_points
+
+    def columns(self, start: int, stop: int, rows: Numbers | None = None) -> FloatArray:
+        """Points from `start` up to `stop` as rows (stop - start, m), to all landmarks or those in the given rows.
+
+        For a moment the block is held twice, in its own dtype and in double precision.
+        """
+        if not 0 <= start <= stop <= self.n_points:
+            raise InvalidInputError(
+                f"columns {start} to {stop} are outside of the {self.n_points} columns of {self.name}."
+            )
+        if rows is None:
+            return _turned(self._picked(slice(0, self.n_landmarks), slice(start, stop)))
+        numbers, places = np.unique(checks.row_indices("rows", rows, self.n_landmarks), return_inverse=True)
+        return _turned(self._picked(numbers, slice(start, stop))[places])
+
+    def entries(self, rows: Numbers, columns: Numbers) -> FloatArray:
+        """The entries (r, c) where any rows, landmarks, and any columns, points, cross."""
+        row_numbers, row_places = np.unique(checks.row_indices("rows", rows, self.n_landmarks), return_inverse=True)
+        column_numbers, column_places = np.unique(
+            checks.row_indices("columns", columns, self.n_points), return_inverse=True
+        )
+        found = self._picked(row_numbers, column_numbers)
+        return found[np.ix_(row_places, column_places)].astype(np.float64)
+
+    def companion(self, key: str) -> AnyArray:
+        """The whole array `key` (any length,) that is kept beside the matrix, in its own dtype."""
+        return _whole(self.open_companion(key))
+
+    def open_companion(self, key: str) -> Rows:
+        """The array `key` (any length,) of the same .npz file or Zarr group, to be read by blocks."""
+        with readable(self._path):
+            places = places_in(self._path) if holds_several(self._path) else {}
+        beside = f"{(self._key or '').rpartition('/')[0]}/{key}"
+        for name in (key, beside):
+            if name in places:
+                return _vector(places[name])
+        raise InvalidInputError(
+            f"{key!r} is not an array kept with {self.name}; "
+            + (f"{self._path} holds {', '.join(map(repr, places))}." if places else "give a file of its own for it.")
+        )
+
+    def fingerprint(self) -> Json:
+        """Something cheap that changes when the matrix may have changed."""
+        return {**self._matrix.fingerprint(), "shape": list(self.shape), "dtype": self.dtype.str}
+
+    def _picked(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
+        with readable(self._path):
+            return self._matrix.pick(rows, columns)
+
+
+def check_dissimilarity_block(
+    block: AnyArray, first_column: int, name: str = "dissimilarities", rows: Numbers | None = None
+) -> None:
+    """Refuse what cannot be the dissimilarities (p, m) of the points from `first_column` on to landmarks in `rows`."""
+    columns = np.arange(first_column, first_column + len(block))
+    _refuse_bad_entries(name, block.T, rows, columns, lowest_allowed=0.0)
+
+
+def check_similarity_block(
+    block: AnyArray, first_column: int, name: str = "similarities", rows: Numbers | None = None
+) -> None:
+    """Refuse what cannot be similarities (p, m): only NaN, infinity and sizes that cannot be squared."""
+    columns = np.arange(first_column, first_column + len(block))
+    _refuse_bad_entries(name, block.T, rows, columns, lowest_allowed=-checks.LARGEST_SIZE)
+
+
+def landmark_dissimilarities(
+    between: AnyArray, rows: Numbers | None = None, columns: Numbers | None = None, name: str = "dissimilarities"
+) -> FloatArray:
+    """Exactly symmetric dissimilarities (m, m) between landmarks with a zero diagonal, if they are so up to rounding.
+
+    Rounding is what `checks.squared_dissimilarity_matrix` takes for it in their squares. `rows` and `columns` are where
+    the landmarks stand in the user's matrix, for the error.
+    """
+    matrix = _square(name, between)
+    _refuse_bad_entries(name, matrix, rows, columns, lowest_allowed=0.0)
+    _refuse_asymmetry(name, matrix, matrix**2, rows, columns)
+    _refuse_nonzero_diagonal(name, matrix, rows, columns)
+    symmetric = (matrix + matrix.T) / 2
+    np.fill_diagonal(symmetric, 0.0)
+    return symmetric
+
+
+def landmark_similarities(
+    between: AnyArray, rows: Numbers | None = None, columns: Numbers | None = None, name: str = "similarities"
+) -> FloatArray:
+    """Exactly symmetric similarities (m, m) between landmarks, if they are so up to rounding; also indefinite ones."""
+    matrix = _square(name, between)
+    _refuse_bad_entries(name, matrix, rows, columns, lowest_allowed=-checks.LARGEST_SIZE)
+    _refuse_asymmetry(name, matrix, matrix, rows, columns)
+    return (matrix + matrix.T) / 2
+
+
+def _vector(place: ArrayPlace) -> Rows:
+    with readable(place.path):
+        rows = place.rows()
+    if rows.dtype.kind not in "fiub":
+        raise InvalidInputError(f"{rows.name} has dtype {rows.dtype}; it must hold real numbers.")
+    if len(rows.shape) != 1 or not rows.shape[0]:
+        raise InvalidInputError(f"{rows.name} has shape {rows.shape}; it must have 1 dimension and not be empty.")
+    return rows
+
+
+def _whole(rows: Rows) -> AnyArray:
+    values = rows.read(0, rows.shape[0])
+    return values.astype(values.dtype.newbyteorder("="))
+
+
+def _turned(block: AnyArray) -> FloatArray:
+    """A block (m, p) as (p, m) in double precision."""
+    turned = np.empty(block.shape[::-1])
+    for first in range(0, len(block), TURNED_ROWS):
+        turned[:, first : first + TURNED_ROWS] = block[first : first + TURNED_ROWS].T
+    return turned
+
+
+def _square(name: str, between: AnyArray) -> FloatArray:
+    matrix = checks.real_array(name, between, 2)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InvalidInputError(f"{name} between landmarks has shape {matrix.shape}; it must be square.")
+    return matrix.astype(np.float64)
+
+
+def _refuse_bad_entries(
+    name: str, matrix: AnyArray, rows: Numbers | None, columns: Numbers | None, lowest_allowed: float
+) -> None:
+    """Look at a matrix (m, p) once for NaN, infinity, and what is too low or too large."""
+    if not matrix.size:
+        return
+    # Written so that NaN, which both would be, leads to the exact look.
+    if matrix.min() >= lowest_allowed and matrix.max() <= checks.LARGEST_SIZE:
+        return
+    bad = ~np.isfinite(matrix)
+    if bad.any():
+        i, j = _first(bad)
+        raise InvalidInputError(
+            f"{name} has {np.count_nonzero(bad)} NaN or infinite entries among those looked at, the first "
+            f"{matrix[i, j]:g} at {_place(i, j, rows, columns)}; all must be finite: fill them, or drop those points."
+        )
+    if matrix.min() < lowest_allowed == 0.0:
+        i, j = (int(k) for k in np.unravel_index(int(matrix.argmin()), matrix.shape))
+        raise InvalidInputError(
+            f"{name} has {np.count_nonzero(matrix < 0)} negative entries among those looked at, the lowest "
+            f"{matrix[i, j]:g} at {_place(i, j, rows, columns)}; dissimilarities must be at least 0 (similarities may "
+            "be negative: say so if that is what they are)."
+        )
+    checks.require_not_too_large(name, matrix)
+
+
+def _refuse_asymmetry(
+    name: str, matrix: FloatArray, compared: FloatArray, rows: Numbers | None, columns: Numbers | None
+) -> None:
+    """Compare the entries of `compared` with those across the diagonal, and name those of `matrix`."""
+    sizes = np.abs(compared)
+    allowed = checks.SYMMETRY_TOLERANCE * np.maximum(sizes, sizes.T) + checks.ROUNDING_FLOOR * sizes.max()
+    beyond: BoolArray = np.abs(compared - compared.T) > allowed
+    if beyond.any():
+        deviation = np.where(beyond, np.abs(matrix - matrix.T), 0.0)
+        i, j = (int(k) for k in np.unravel_index(int(deviation.argmax()), deviation.shape))
+        raise InvalidInputError(
+            f"{name} is not symmetric between landmarks: {matrix[i, j]:g} at {_place(i, j, rows, columns)} against "
+            f"{matrix[j, i]:g} at {_place(j, i, rows, columns)}, the largest deviation ({deviation[i, j]:g}) of "
+            f"{np.count_nonzero(beyond) // 2} pairs; average it with its transpose if that is what you mean."
+        )
+
+
+def _refuse_nonzero_diagonal(name: str, matrix: FloatArray, rows: Numbers | None, columns: Numbers | None) -> None:
+    worst = int(np.argmax(matrix.diagonal()))
+    if matrix[worst, worst] ** 2 > checks.ROUNDING_FLOOR * matrix.max() ** 2:
+        raise InvalidInputError(
+            f"{name} has a nonzero diagonal, {matrix[worst, worst]:g} at {_place(worst, worst, rows, columns)}; the "
+            "dissimilarity of a landmark to its own point must be 0: check which point each landmark is, and whether "
+            "these are similarities."
+        )
+
+
+def _first(bad: BoolArray) -> tuple[int, int]:
+    i, j = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    return int(i), int(j)
+
+
+def _place(i: int, j: int, rows: Numbers | None, columns: Numbers | None) -> str:
+    row, column = i if rows is None else rows[i], j if columns is None else columns[j]
+    return f"row {row} (landmark), column {column} (point)"
