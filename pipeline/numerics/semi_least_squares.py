@@ -1,0 +1,298 @@
+"""Kernel semi-least squares: distances to all objects of a set from those to a few of them [E].
+
+A Hilbertian distance d is that of a kernel k(q, q') = g(q) - d^2(q, q')/2 + g(q') [E eq. 3]. Where evaluating d takes
+long, a new object q is compared with the m members of a subset R only, and its distances to all n members of Q are
+
+    d_hat^2(q, q_i) = k(q, q) - 2 beta' K_i + K_ii,   beta = pinv(K_RQ) k_R(q)   [E eq. 13-15],
+
+clipped at 0. They are exact for members of R. ([E eq. 30] equates the pseudo-inverse with a product of inverses, which
+it is not: that product gives Nystrom's approximation.) K beta = W' k_R(q) with W = pinv(K_RQ)' K is, member by member,
+the least-squares prediction of k(q, q_i) from k_R(q), trained on the members themselves; Nystrom's W = pinv(K_RR) K_RQ
+projects q on the span of R instead, and knows nothing of how Q is distributed.
+
+The function g is free. `gram_matrix` takes g(q) = d^2(q, q0)/2 for a member q0: K then holds the inner products of
+differences from q0, and it is positive semidefinite for every Hilbertian d. With q0 in R an object still costs m
+evaluations. A constant g, as in [E sec. 10], is `distance_kernel` with that constant; it is positive semidefinite only
+for objects on a sphere, as binary codes under the root of Hamming's distance are.
+
+| symbol  | variable     | shape  |
+|---------|--------------|--------|
+| K       | gram         | (n, n) |
+| R       | subset       | (m,)   |
+| k_R(q)  | to_subset    | (p, m) |
+| k(q, q) | own          | (p,)   |
+| W       | weights      | (m, n) |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+EPSILON = float(np.finfo(np.float64).eps)
+# Greedy choice. Squared residuals that fell below this part of their last fresh value are left out: rounding has them.
+STALE = 1e-8
+# When the largest of them fell so far, all are computed anew.
+REFRESHED = 1e-6
+# Of the largest squared length of K_r: what rounding leaves of one that lies in the span of others.
+EXHAUSTED = 1e-20
+# Relative to the best: choices that are equally good up to rounding.
+TIE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetDistances:
+    """Weights (m, n) that predict the kernel with all n members from that with a subset (m,) of them.
+
+    self_kernel (n,): of every member with itself.
+    """
+
+    subset: IntArray
+    weights: FloatArray
+    self_kernel: FloatArray
+
+    def squared_distances(self, to_subset: ArrayLike, own: ArrayLike) -> FloatArray:
+        """d_hat^2 (p, n) of objects with the kernel values k_R(q) (p, m) and k(q, q) (p,) [E eq. 15].
+
+        A row's bytes do not depend on the rows beside it.
+        """
+        kernel, selves = _checked_objects(to_subset, own, len(self.subset))
+        squared = np.empty((len(kernel), len(self.self_kernel)))
+        _fill_squared(kernel, selves, self.weights, self.self_kernel, squared)
+        return squared
+
+
+def semi_least_squares(gram: ArrayLike, subset: ArrayLike) -> SubsetDistances:
+    """The paper's method: W = pinv(K_RQ)' K, singular values below rounding taken as 0 [E eq. 13-15]."""
+    K, R = _checked(gram, subset)
+    with threadpool_limits(1, "blas"):
+        weights = np.linalg.pinv(K[R], rcond=len(K) * EPSILON).T @ K
+    return SubsetDistances(R, np.ascontiguousarray(weights), K.diagonal().copy())
+
+
+def nystrom(gram: ArrayLike, subset: ArrayLike) -> SubsetDistances:
+    """Nystrom's approximation from the same kernel values, for comparison: W = pinv(K_RR) K_RQ [E sec. 9]."""
+    K, R = _checked(gram, subset)
+    with threadpool_limits(1, "blas"):
+        weights = np.linalg.pinv(K[np.ix_(R, R)], rcond=len(R) * EPSILON, hermitian=True) @ K[R]
+    return SubsetDistances(R, np.ascontiguousarray(weights), K.diagonal().copy())
+
+
+def distance_kernel(dissimilarities: FloatArray, of_rows: ArrayLike, of_columns: ArrayLike) -> FloatArray:
+    """k (p, m) of dissimilarities (p, m), not squared, with g of the rows (p,) and of the columns (m,) [E eq. 3]."""
+    offsets = np.asarray(of_rows)[..., None] + np.asarray(of_columns)
+    return np.asarray(offsets - 0.5 * np.square(dissimilarities, dtype=np.float64))
+
+
+def gram_matrix(between: ArrayLike, origin: int) -> FloatArray:
+    """K (n, n) of members by the dissimilarities (n, n), not squared, between them; `origin` is the row of q0."""
+    apart = checks.squared_dissimilarity_matrix("between", between)
+    why = f"a row of between, which has {len(apart)}"
+    offsets = 0.5 * apart[checks.integer_in_range("origin", origin, 0, len(apart) - 1, why)] ** 2
+    return distance_kernel(apart, offsets, offsets)
+
+
+def kernel_of_objects(to_subset: ArrayLike, from_origin: ArrayLike, origin: int) -> tuple[FloatArray, FloatArray]:
+    """k_R(q) (p, m) and k(q, q) (p,) of objects by their dissimilarities (p, m), not squared, to the subset.
+
+    The subset has q0 at the place `origin`, and dissimilarities `from_origin` (m,) to it.
+    """
+    rows = np.asarray(checks.real_array("to_subset", to_subset, 2, allow_empty=True), dtype=np.float64)
+    why = f"a column of to_subset, which has {rows.shape[1]}"
+    offsets = 0.5 * rows[:, checks.integer_in_range("origin", origin, 0, rows.shape[1] - 1, why)] ** 2
+    return distance_kernel(rows, offsets, 0.5 * np.square(from_origin)), 2 * offsets
+
+
+def difference_scores(approximate: ArrayLike, exact: ArrayLike) -> FloatArray:
+    """Of each object the mean (p,) over members of |d_hat - d| / d, for distances (p, n) [E eq. 31].
+
+    Members at distance 0 are left out: the score has no meaning there. An object with no other has the score 0.
+    """
+    guess, truth = checks.real_array("approximate", approximate, 2), checks.real_array("exact", exact, 2)
+    if guess.shape != truth.shape:
+        raise InvalidInputError(f"approximate has shape {guess.shape} and exact {truth.shape}; they must be the same.")
+    apart = truth > 0
+    errors = np.divide(np.abs(guess - truth), truth, out=np.zeros(truth.shape), where=apart)
+    return np.asarray(errors.sum(axis=1) / np.maximum(1, np.count_nonzero(apart, axis=1)))
+
+
+def closeness_score(differences: Sequence[FloatArray]) -> float:
+    """1 less the mean over sets of their objects' mean difference scores [E eq. 32]."""
+    return 1.0 - float(np.mean([np.mean(scores) for scores in differences]))
+
+
+def captured_trace(gram: ArrayLike, subset: ArrayLike) -> float:
+    """trace(P_RQ K), P_RQ the projector on the rows of K_RQ: to be as large as can be [E eq. 24]."""
+    K, basis = _row_space(gram, subset)
+    return float(np.sum(basis * (basis @ K)))
+
+
+def left_over(gram: ArrayLike, subset: ArrayLike) -> float:
+    """The sum of the absolute entries of (I - P_RQ) K: to be as small as can be [E eq. 27]."""
+    K, basis = _row_space(gram, subset)
+    return float(np.abs(K - basis.T @ (basis @ K)).sum())
+
+
+def _row_space(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """K, and an orthonormal basis (r, n) of the rows of K_RQ."""
+    K, R = _checked(gram, subset)
+    _, sizes, basis = np.linalg.svd(K[R], full_matrices=False)
+    return K, np.asarray(basis[sizes > len(K) * EPSILON * sizes[0]])
+
+
+def _checked(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, IntArray]:
+    K = _checked_gram(gram)
+    return K, checks.row_indices("subset", subset, len(K))
+
+
+def _checked_gram(gram: ArrayLike) -> FloatArray:
+    K = np.asarray(checks.real_array("gram", gram, 2), dtype=np.float64)
+    if K.shape[0] != K.shape[1]:
+        raise InvalidInputError(f"gram has shape {K.shape}; it must be square.")
+    checks.require_finite("gram", K)
+    deviation = float(np.abs(K - K.T).max())
+    if deviation > checks.SYMMETRY_TOLERANCE * float(np.abs(K).max()):
+        raise InvalidInputError(
+            f"gram is not symmetric: entries differ from their mirror images by up to {deviation:g}; a kernel has none."
+        )
+    return np.asarray((K + K.T) / 2)
+
+
+def _checked_objects(to_subset: ArrayLike, own: ArrayLike, m: int) -> tuple[AnyArray, AnyArray]:
+    kernel = checks.real_array("to_subset", to_subset, 2, allow_empty=True)
+    selves = checks.real_array("own", own, 1, allow_empty=True)
+    if kernel.shape != (len(selves), m):
+        raise InvalidInputError(
+            f"to_subset has shape {kernel.shape} and own {selves.shape}; they must be (n_objects, {m}), a column for "
+            "each member of the subset, and (n_objects,)."
+        )
+    checks.require_finite("to_subset", kernel)
+    checks.require_finite("own", selves)
+    return kernel, selves
+
+
+@compiled
+def _fill_squared(kernel: AnyArray, own: AnyArray, weights: AnyArray, self_kernel: AnyArray, squared: AnyArray) -> None:
+    for i in range(len(kernel)):
+        row = squared[i]
+        row[:] = 0.0
+        for r in range(len(weights)):
+            value = np.float64(kernel[i, r])
+            for j in range(len(row)):
+                row[j] += value * weights[r, j]
+        for j in range(len(row)):
+            row[j] = max(0.0, own[i] - 2.0 * row[j] + self_kernel[j])
+
+
+def trace_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
+    """Members chosen one after the other so that each adds most to trace(P_RQ K) [E eq. 24], in the order of choice.
+
+    Fewer than asked for once all others lie in the span of the chosen, to rounding. Ties go to the lower row. Takes
+    O(n^2) a member and one product of (n, n) matrices for every six digits that the largest squared residual falls by.
+    """
+    K = _checked_gram(gram)
+    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
+    # On one thread: the bytes of a product depend on how many threads share it.
+    with threadpool_limits(1, "blas"):
+        return _TraceGreedy(K, m).chosen()
+
+
+def absolute_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
+    """Members chosen one after the other so that each leaves least of |(I - P_RQ) K| [E eq. 27].
+
+    The other rules are those of `trace_greedy`. Every member is tried by itself, O(n^3) a choice: for hundreds.
+    """
+    residual = _checked_gram(gram)
+    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(residual), f"there are {len(residual)} members")
+    least = EXHAUSTED * np.square(residual).sum(axis=0).max()
+    rows: list[int] = []
+    sums = np.empty(len(residual))
+    with threadpool_limits(1, "blas"):
+        while len(rows) < m:
+            products = residual.T @ residual
+            _sum_what_is_left(residual, products, least, sums)
+            if not np.isfinite(sums).any():
+                break
+            row = int(np.argmax(sums <= sums.min() * (1 + TIE)))
+            residual = residual - np.outer(residual[:, row], products[row] / products[row, row])
+            residual[:, row] = 0.0
+            rows.append(row)
+    return np.array(rows, dtype=np.int64)
+
+
+@compiled
+def _sum_what_is_left(residual: AnyArray, products: AnyArray, least: float, sums: AnyArray) -> None:
+    """The absolute sum of what each member's own residual, a column, would leave of the residuals (n, n)."""
+    n = len(sums)
+    for r in range(n):
+        sums[r] = np.inf
+        if products[r, r] > least:
+            sums[r] = 0.0
+            for i in range(n):
+                factor = residual[i, r] / products[r, r]
+                for j in range(n):
+                    sums[r] += abs(residual[i, j] - factor * products[r, j])
+
+
+class _TraceGreedy:
+    """The residuals v_r = (I - P) K_r of all members: |v_r|^2 and v_r' K v_r, whose ratio is what r would add.
+
+    A member's residual u, normalized, takes (u' K_r) u from every other, so that both numbers follow from two products
+    with K. Rounding stays at the size that they started from, so they are computed anew from time to time.
+    """
+
+    def __init__(self, K: FloatArray, m: int) -> None:
+        self._K, self._m = K, m
+        self._basis, self._images = np.empty((m, len(K))), np.empty((m, len(K)))
+        self._rows: list[int] = []
+        self._refresh()
+        self._least = EXHAUSTED * self._lengths.max()
+
+    def chosen(self) -> IntArray:
+        while len(self._rows) < self._m:
+            row = self._best()
+            if row is None:
+                break
+            self._add(row)
+        return np.array(self._rows, dtype=np.int64)
+
+    def _best(self) -> int | None:
+        if self._usable().max(initial=0.0) < REFRESHED * self._fresh.max():
+            self._refresh()
+        usable = self._usable()
+        gains = np.divide(self._forms, usable, out=np.full(len(usable), -np.inf), where=usable > 0)
+        best = gains.max()
+        return int(np.argmax(gains >= best - TIE * abs(best))) if usable.any() else None
+
+    def _usable(self) -> FloatArray:
+        """Squared lengths of the residuals that can be trusted, 0 for the others."""
+        return np.asarray(np.where(self._lengths > np.maximum(self._least, STALE * self._fresh), self._lengths, 0))
+
+    def _refresh(self) -> None:
+        n_chosen = len(self._rows)
+        residual = self._K - self._basis[:n_chosen].T @ self._images[:n_chosen]
+        residual[:, self._rows] = 0.0
+        self._lengths = np.einsum("ij,ij->j", residual, residual)
+        self._forms = np.einsum("ij,ij->j", residual, self._K @ residual)
+        self._fresh = self._lengths.copy()
+
+    def _add(self, row: int) -> None:
+        basis, images = self._basis[: len(self._rows)], self._images[: len(self._rows)]
+        u = self._K[row].copy()
+        for _ in range(2):
+            u -= basis.T @ (basis @ u)
+        u /= np.linalg.norm(u)
+        image = self._K @ u
+        through = self._K @ image - images.T @ (basis @ image)
+        self._forms += image * (image * (u @ image) - 2 * through)
+        self._lengths -= image**2
+        self._lengths[row] = 0.0
+        self._basis[len(self._rows)], self._images[len(self._rows)] = u, image
+        self._rows.append(row)
