@@ -68,6 +68,8 @@ class NumpyMatrix:
 
     def _picked(self, lines: IntArray, entries: IntArray, line_length: int) -> AnyArray:
         self._stamp.check()
+        if len(lines) and len(entries) == line_length and lines[-1] - lines[0] == len(lines) - 1:
+            return self._consecutive(int(lines[0]), len(lines), line_length)
         size = self.dtype.itemsize
         runs = _runs(entries, size)
         spans = (
@@ -79,11 +81,22 @@ class NumpyMatrix:
         block = np.empty((len(lines), len(entries)), self.dtype)
         for values in block:
             for run in runs:
-                values[run.places] = self._entries(next(found), run)[run.wanted]
+                values[run.places] = self._entries(next(found), run.last - run.first)[run.wanted]
         return block
 
-    def _entries(self, data: bytes, run: Run) -> AnyArray:
-        if len(data) < (run.last - run.first) * self.dtype.itemsize:
+    def _consecutive(self, first: int, n_lines: int, line_length: int) -> AnyArray:
+        """Whole lines one after the other: they may be many and short, so they are not read one by one."""
+        run_length = max(1, RUN_BYTES // self.dtype.itemsize)
+        block = np.empty(n_lines * line_length, self.dtype)
+        runs = [slice(begin, min(begin + run_length, len(block))) for begin in range(0, len(block), run_length)]
+        start, size = self._offset + first * line_length * self.dtype.itemsize, self.dtype.itemsize
+        found = self._data.read_each((start + run.start * size, (run.stop - run.start) * size) for run in runs)
+        for run in runs:
+            block[run] = self._entries(next(found), run.stop - run.start)
+        return block.reshape(n_lines, line_length)
+
+    def _entries(self, data: bytes, length: int) -> AnyArray:
+        if len(data) < length * self.dtype.itemsize:
             raise InvalidInputError(f"{self.name} is damaged: it ends before its last entry.")
         return np.frombuffer(data, self.dtype)
 

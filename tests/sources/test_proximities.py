@@ -162,6 +162,10 @@ def test_a_compressed_matrix_is_decompressed_once_for_a_block(tmp_path, rng, mon
     np.testing.assert_array_equal(source.columns(100, 200), matrix[:, 100:200].T)
     np.testing.assert_array_equal(source.entries([49, 3, 20], [4000, 7]), matrix[np.ix_([49, 3, 20], [4000, 7])])
     assert len(begun) == 2
+    # Also if two blocks are read in turn, as threads do.
+    data, spans = source._matrix._data, [(offset, 10) for offset in range(0, 1_000_000, 50_000)]
+    assert all(one == other for one, other in zip(data.read_each(spans), data.read_each(spans), strict=True))
+    assert len(begun) == 4
 
 
 @pytest.mark.parametrize("save", SAVES)
