@@ -42,7 +42,7 @@ class ForeignArray:
 
     def read(self, start: int, stop: int, columns: tuple[int, ...] | None = None) -> AnyArray:
         """Rows from `start` up to `stop`, all columns of them or the given ones."""
-        rows = slice(start, stop)
+        rows = slice(start, stop) if self.shape else ...
         try:
             if columns is None:
                 return np.asarray(self._array[rows])
