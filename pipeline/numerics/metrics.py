@@ -85,6 +85,14 @@ def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[Fl
     return _unit_rows("points", points, metric), _unit_rows("landmarks", landmarks, metric)
 
 
+def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
+    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros."""
+    units = np.zeros(rows.shape)
+    has_length = np.empty(len(rows), dtype=np.bool_)
+    _divide_by_length(rows, units, has_length)
+    return units, has_length
+
+
 def _checked(name: str, values: ArrayLike) -> AnyArray:
     array = checks.real_array(name, values, 2, allow_empty=name == "points")
     if array.shape[1] == 0:
@@ -96,9 +104,7 @@ def _checked(name: str, values: ArrayLike) -> AnyArray:
 
 
 def _unit_rows(name: str, rows: AnyArray, metric: str) -> FloatArray:
-    units = np.empty(rows.shape)
-    has_length = np.empty(len(rows), dtype=np.bool_)
-    _divide_by_length(rows, units, has_length)
+    units, has_length = unit_rows(rows)
     if not has_length.all():
         _refuse_rows(name, has_length, metric)
     return units

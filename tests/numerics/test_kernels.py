@@ -16,6 +16,7 @@ from pipeline.numerics.kernels import (
     automatic_gamma,
     automatic_gamma_of,
     dissimilarities_from_similarities,
+    nystrom_error,
     signed_roots,
 )
 from pipeline.numerics.mds import classical_mds
@@ -167,3 +168,35 @@ def test_similarities_must_fit_each_other(own, of_landmarks, message):
 
 def test_every_kernel_is_among_the_cases():
     assert {kernel.name for kernel in CASES} == set(KERNELS)
+
+
+def test_nystrom_error_is_that_of_the_missing_block(rng):
+    """C against B' A^-1 B [G eq. 58-59]."""
+    kernel = Kernel("rbf", gamma=0.5)
+    landmarks, sample = rng.normal(size=(15, 4)), rng.normal(size=(25, 4))
+    a, b, c = (sklearn_kernel(kernel, *pair) for pair in ((landmarks,) * 2, (sample, landmarks), (sample,) * 2))
+    expected = np.linalg.norm(c - b @ np.linalg.inv(a) @ b.T) / np.linalg.norm(c)
+    assert 0.1 < expected < 1
+    assert nystrom_error(a, b, c) == pytest.approx(expected, rel=1e-9)
+
+
+def test_nystrom_is_exact_for_a_kernel_of_low_rank_and_for_the_landmarks_themselves(rng):
+    landmarks, sample = rng.normal(size=(20, 3)), rng.normal(size=(10, 3))
+    assert nystrom_error(landmarks @ landmarks.T, sample @ landmarks.T, sample @ sample.T) < 1e-12
+    radial = sklearn_kernel(Kernel("rbf", gamma=0.1), landmarks, landmarks)
+    assert nystrom_error(radial, radial, radial) < 1e-12
+
+
+def test_nystrom_error_falls_with_more_landmarks(rng):
+    kernel = Kernel("rbf", gamma=0.3)
+    points, sample = rng.normal(size=(80, 3)), rng.normal(size=(30, 3))
+    errors = [
+        nystrom_error(*(sklearn_kernel(kernel, *pair) for pair in ((marks, marks), (sample, marks), (sample, sample))))
+        for marks in (points[:m] for m in (5, 10, 20, 40, 80))
+    ]
+    assert (np.diff(errors) < 0).all()
+
+
+def test_nystrom_error_needs_matrices_that_fit():
+    with pytest.raises(InvalidInputError, match=r"must be \(m, m\), \(s, m\) and \(s, s\)"):
+        nystrom_error(np.eye(3), np.ones((2, 3)), np.eye(3))
