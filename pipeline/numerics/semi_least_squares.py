@@ -10,18 +10,16 @@ it is not: that product gives Nystrom's approximation.) K beta = W' k_R(q) with 
 the least-squares prediction of k(q, q_i) from k_R(q), trained on the members themselves; Nystrom's W = pinv(K_RR) K_RQ
 projects q on the span of R instead, and knows nothing of how Q is distributed.
 
-The function g is free. `gram_matrix` takes g(q) = d^2(q, q0)/2 for a member q0: K then holds the inner products of
-differences from q0, and it is positive semidefinite for every Hilbertian d. With q0 in R an object still costs m
-evaluations. A constant g, as in [E sec. 10], is `distance_kernel` with that constant; it is positive semidefinite only
-for objects on a sphere, as binary codes under the root of Hamming's distance are.
+The function g is free. `gram_matrix` takes g(q) = d^2(q, q0)/2 for a member q0: inner products of differences from q0,
+positive semidefinite for every Hilbertian d. With q0 in R an object still costs m evaluations. A constant g, as in
+[E sec. 10], is positive semidefinite only for objects on a sphere, such as binary codes d^2 = h apart (Hamming's h).
 
-| symbol  | variable     | shape  |
-|---------|--------------|--------|
-| K       | gram         | (n, n) |
-| R       | subset       | (m,)   |
-| k_R(q)  | to_subset    | (p, m) |
-| k(q, q) | own          | (p,)   |
-| W       | weights      | (m, n) |
+| symbol          | variable       | shape        |
+|-----------------|----------------|--------------|
+| K               | gram           | (n, n)       |
+| R               | subset         | (m,)         |
+| k_R(q), k(q, q) | to_subset, own | (p, m), (p,) |
+| W               | weights        | (m, n)       |
 """
 
 from collections.abc import Sequence
@@ -49,10 +47,7 @@ TIE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SubsetDistances:
-    """Weights (m, n) that predict the kernel with all n members from that with a subset (m,) of them.
-
-    self_kernel (n,): of every member with itself.
-    """
+    """Weights (m, n) that predict the kernel with all members from that with a subset, and theirs with themselves."""
 
     subset: IntArray
     weights: FloatArray
@@ -125,7 +120,7 @@ def difference_scores(approximate: ArrayLike, exact: ArrayLike) -> FloatArray:
 
 def closeness_score(differences: Sequence[FloatArray]) -> float:
     """1 less the mean over sets of their objects' mean difference scores [E eq. 32]."""
-    return 1.0 - float(np.mean([np.mean(scores) for scores in differences]))
+    return 1 - float(np.mean([scores.mean() for scores in differences]))
 
 
 def captured_trace(gram: ArrayLike, subset: ArrayLike) -> float:
@@ -148,8 +143,7 @@ def _row_space(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, FloatArr
 
 
 def _checked(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, IntArray]:
-    K = _checked_gram(gram)
-    return K, checks.row_indices("subset", subset, len(K))
+    return (K := _checked_gram(gram)), checks.row_indices("subset", subset, len(K))
 
 
 def _checked_gram(gram: ArrayLike) -> FloatArray:
@@ -163,6 +157,13 @@ def _checked_gram(gram: ArrayLike) -> FloatArray:
             f"gram is not symmetric: entries differ from their mirror images by up to {deviation:g}; a kernel has none."
         )
     return np.asarray((K + K.T) / 2)
+
+
+def _checked_choice(gram: ArrayLike, n_chosen: int) -> tuple[FloatArray, int]:
+    """K in units of a power of two near its size, so that cubes of entries stay in range, and the number to choose."""
+    K = _checked_gram(gram)
+    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
+    return np.ldexp(K, -np.frexp(np.abs(K).max())[1]), m
 
 
 def _checked_objects(to_subset: ArrayLike, own: ArrayLike, m: int) -> tuple[AnyArray, AnyArray]:
@@ -197,8 +198,7 @@ def trace_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
     Fewer than asked for once all others lie in the span of the chosen, to rounding. Ties go to the lower row. Takes
     O(n^2) a member and one product of (n, n) matrices for every six digits that the largest squared residual falls by.
     """
-    K = _checked_gram(gram)
-    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
+    K, m = _checked_choice(gram, n_chosen)
     # On one thread: the bytes of a product depend on how many threads share it.
     with threadpool_limits(1, "blas"):
         return _TraceGreedy(K, m).chosen()
@@ -209,8 +209,7 @@ def absolute_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
 
     The other rules are those of `trace_greedy`. Every member is tried by itself, O(n^3) a choice: for hundreds.
     """
-    residual = _checked_gram(gram)
-    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(residual), f"there are {len(residual)} members")
+    residual, m = _checked_choice(gram, n_chosen)
     least = EXHAUSTED * np.square(residual).sum(axis=0).max()
     rows: list[int] = []
     sums = np.empty(len(residual))
