@@ -21,9 +21,10 @@ from pipeline.fanout import executor
 from pipeline.fitting import fit
 from pipeline.numerics.drift import compared, gap_counts
 from pipeline.runs import open_run
-from pipeline.stages.place import WATCHED
 from pipeline.types import FloatArray
 
+# Columns that a batch is judged by.
+WATCHED = ("residual", "gap", "nearest")
 N_HELD_OUT, LEVEL, N_BATCHES = 12_000, 0.01, 200
 SIZES, SHARES = (50, 100, 200, 500, 1000), (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 SETTINGS = {"n_neighbors": 10, "n_landmarks": 1000, "n_components": 10, "component_policy": "bridge"}

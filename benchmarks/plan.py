@@ -17,6 +17,7 @@ from pipeline.config import fit_settings
 from pipeline.costs import stage_bytes, stage_seconds
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import checked_source, fit, run_shape
+from pipeline.inputs import as_table
 from pipeline.stages.stage import Outcome, Watch
 from pipeline.store import run
 from pipeline.store.ledger import StageLedger
@@ -49,7 +50,7 @@ def main() -> int:
             write_source(path, n_rows, n_columns)
         given = {"source": str(path), "store": f"{folder}/run.zarr", "n_landmarks": n_landmarks}
         settings = fit_settings({**given, "component_policy": "bridge"})
-        shape = run_shape(settings, checked_source(settings))
+        shape = run_shape(settings, as_table(checked_source(settings)))
         watch = Stopwatch()
         fitted = fit(settings, watch)
         store = run.open_store(settings.store)

@@ -18,34 +18,50 @@ def fit_report(opened: Run, fitted: Fitted) -> Json:
         "store": opened.url,
         "computed": {name: outcome.n_computed for name, outcome in fitted.outcomes.items()},
         "n_computed": fitted.n_computed,
-        "figures": {
-            "n_rows": found["publish"]["n_rows"],
-            "n_embedded": found["publish"]["n_embedded"],
-            "n_distinct": found["order"]["n_nodes"],
-            "n_landmarks": found["landmarks"]["n_landmarks"],
-            "n_audited": found["probes"]["audited"],
-            "components": found["components"],
-        },
+        "figures": _counts(found),
         "quality": opened.quality,
         "trust": opened.trust,
     }
+
+
+def _counts(found: Json) -> Json:
+    """How many of everything; what only methods along a graph have is left out by others."""
+    counts = {
+        "n_rows": found["publish"]["n_rows"],
+        "n_embedded": found["publish"]["n_embedded"],
+        "n_landmarks": found["landmarks"]["n_landmarks"],
+        "method": found["model"].get("kind"),
+    }
+    if "order" in found:
+        counts["n_distinct"] = found["order"]["n_nodes"]
+    if "probes" in found:
+        counts["n_audited"] = found["probes"]["audited"]
+    if "components" in found:
+        counts["components"] = found["components"]
+    if "n_evaluations" in found.get("rows", {}):
+        counts["n_evaluations"] = found["rows"]["n_evaluations"]
+    return counts
 
 
 def fit_summary(report: Json) -> list[str]:
     """What was embedded and how well, in lines for people."""
     figures, quality = report["figures"], report["quality"]
     lines = [] if report["n_computed"] else ["Every stage was complete already: nothing was computed."]
+    distinct = f"; {figures['n_distinct']:,} distinct" if "n_distinct" in figures else ""
     lines.append(
-        f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded; {figures['n_distinct']:,} distinct."
+        f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded{distinct}, by {figures['n_landmarks']:,} "
+        "landmarks."
     )
-    if figures["components"]["n_components"] > 1:
+    if figures.get("components", {}).get("n_components", 1) > 1:
         lines.append(_component_line(figures["components"]))
+    if "n_audited" in figures:
+        lines.append(_recall_line(quality["recall"], figures["n_audited"]))
+    if "n_evaluations" in figures:
+        lines.append(f"Your function was called {figures['n_evaluations']:,} times.")
     variances = ", ".join(f"{value:.2g}" for value in quality["residual_variance"])
-    lines += [
-        _recall_line(quality["recall"], figures["n_audited"]),
-        f"Residual variance with 1, 2, ... components: {variances}.",
-        f"Negative mass of the spectrum {quality['negative_mass']:.2%}.",
-    ]
+    lines.append(f"Residual variance with 1, 2, ... components: {variances}.")
+    if "negative_mass" in quality:
+        lines.append(f"Negative mass of the spectrum {quality['negative_mass']:.2%}.")
     trust = quality["trustworthiness"]
     if trust:
         lines.append(f"Trustworthiness {trust['value']:.4f} (95%: {trust['low']:.4f} to {trust['high']:.4f}).")
@@ -64,17 +80,20 @@ def figures_table(report: Json) -> list[Json]:
 
 def _figures(report: Json) -> list[tuple[str, str]]:
     figures, quality = report["figures"], report["quality"]
-    rows = [
-        ("rows", f"{figures['n_rows']:,}"),
-        ("rows embedded", f"{figures['n_embedded']:,}"),
-        ("distinct rows", f"{figures['n_distinct']:,}"),
-        ("components of the neighbor graph", f"{figures['components']['n_components']:,}"),
-        ("landmarks", f"{figures['n_landmarks']:,}"),
-        ("neighbor recall", f"{quality['recall']:.4f}"),
-        ("normalized stress", f"{quality['normalized_stress']:.3g}"),
-        ("negative mass of the spectrum", f"{quality['negative_mass']:.2%}"),
-        ("partitions computed", f"{report['n_computed']:,}"),
+    components = figures.get("components", {}).get("n_components")
+    named: list[tuple[str, object, str]] = [
+        ("rows", figures["n_rows"], ","),
+        ("rows embedded", figures["n_embedded"], ","),
+        ("distinct rows", figures.get("n_distinct"), ","),
+        ("components of the neighbor graph", components, ","),
+        ("landmarks", figures["n_landmarks"], ","),
+        ("evaluations of your function", figures.get("n_evaluations"), ","),
+        ("neighbor recall", quality.get("recall"), ".4f"),
+        ("normalized stress", quality["normalized_stress"], ".3g"),
+        ("negative mass of the spectrum", quality.get("negative_mass"), ".2%"),
+        ("partitions computed", report["n_computed"], ","),
     ]
+    rows = [(name, format(value, style)) for name, value, style in named if value is not None]
     rows += [(f"residual variance, {i} components", f"{v:.3g}") for i, v in enumerate(quality["residual_variance"], 1)]
     for name in ("trustworthiness", "continuity"):
         if quality[name]:

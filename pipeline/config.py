@@ -15,12 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from pipeline.errors import InvalidInputError
+from pipeline.method_settings import MethodSettings
+from pipeline.methods import GRAPH
 
 # Fields that would take true for 1.
 NUMBERS = (
     *("pca", "n_neighbors", "recall", "n_landmarks"),
     *("n_components", "diagonal_weight", "seed", "partition_mib"),
     *("joint", "arc", "level"),
+    *("gamma", "degree", "constant", "radius", "n_clusters", "regularization", "stress_neighbors"),
 )
 TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 # Row and node number share the 63 bits of a key in the neighbor search.
@@ -102,6 +105,9 @@ class JobSettings(BaseModel):
     )
     cluster: ClusterSettings = Field(ClusterSettings(), description="Where the work is done.")
 
+    def check_choices(self) -> None:
+        """Refuse choices that do not go together, before anything is opened."""
+
     @field_validator(*NUMBERS, mode="before", check_fields=False)
     @classmethod
     def _no_truth_value(cls, value: object) -> object:
@@ -120,7 +126,7 @@ class JobSettings(BaseModel):
         return tuple(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-class FitSettings(JobSettings):
+class FitSettings(MethodSettings, JobSettings):
     """Everything that a fit can be told. Each field is a key of the TOML file and an option of `trigpoint fit`."""
 
     source: str = Field(description="The data: .npy, .npz, Zarr, Parquet, CSV.")
@@ -141,9 +147,6 @@ class FitSettings(JobSettings):
         "error", description="A graph in pieces: refuse, join by the shortest links, or embed the largest only."
     )
     n_landmarks: int | Literal["auto"] = Field("auto", description="How many landmarks, or auto.")
-    landmark_selection: Literal["maxmin", "random"] = Field(
-        "maxmin", description="Farthest points first (on a sample), or random."
-    )
     n_components: int = Field(2, ge=1, description="Coordinates of the embedding.")
     diagonal_weight: float | Literal["balanced"] = Field(
         1.0, description="Weight of a point's length in restricted reconstruction; balanced = number of landmarks."
@@ -152,16 +155,19 @@ class FitSettings(JobSettings):
 
     def of_results(self) -> dict[str, Any]:
         """Settings that results depend on, for the manifest."""
-        return self.model_dump(mode="json", exclude={"source", "store", "cluster"})
+        values = self.model_dump(mode="json", exclude={"source", "store", "cluster"})
+        return {**values, "landmark_selection": self.selection}
 
     def check_against(self, n_rows: int, n_columns: int) -> None:
         """Refuse, before anything runs, what cannot work with a source of this shape."""
+        self.check_choices()
         if n_rows >= MOST_ROWS:
             raise InvalidInputError(
                 f"the source has {n_rows} rows; fewer than {MOST_ROWS} are supported: fit on a part of them."
             )
         rows = f"the source has {n_rows} rows"
-        _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
+        if (self.is_geodesic and self.input != GRAPH) or self.method == "lle":
+            _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
         _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":
             why = f"more than n_components, and {rows}"
@@ -234,10 +240,10 @@ Settings = TypeVar("Settings", bound=JobSettings)
 
 
 def fields_of(model: type[JobSettings]) -> dict[str, FieldInfo]:
-    """The fields of a command's settings, its own before those that all commands have."""
+    """The fields of a command's settings, its own before those of the method and those that all commands have."""
     fields = model.model_fields
-    own = {name: field for name, field in fields.items() if name not in JobSettings.model_fields}
-    return own | {name: fields[name] for name in JobSettings.model_fields}
+    shared = [name for part in (MethodSettings, JobSettings) for name in part.model_fields if name in fields]
+    return {name: field for name, field in fields.items() if name not in shared} | {n: fields[n] for n in shared}
 
 
 def fit_settings(given: Mapping[str, Any], file: Path | None = None) -> FitSettings:
@@ -255,9 +261,11 @@ def job_settings(model: type[Settings], given: Mapping[str, Any], file: Path | N
     if isinstance(values.get("cluster"), dict):
         require_known(values["cluster"], ClusterSettings.model_fields, "cluster.")
     try:
-        return model.model_validate(values)
+        settings = model.model_validate(values)
     except ValidationError as error:
         raise InvalidInputError(described_faults(error, FIELDS)) from error
+    settings.check_choices()
+    return settings
 
 
 def _of_file(model: type[JobSettings], content: dict[str, Any]) -> dict[str, Any]:

@@ -7,35 +7,38 @@ that is under way.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeAlias
 
 from pipeline.config import ExtendSettings
+from pipeline.direct_extending import direct_extension, direct_flags, open_direct_batch, require_two_answers
 from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.fitting import (
     Around,
     Runner,
     at_once,
-    described_source,
     publish,
     require_apart,
     run_stages,
 )
 from pipeline.incoming import batches_with_results
-from pipeline.memory import extension_peaks
-from pipeline.numerics.trust import TRUST
+from pipeline.inputs import AnySource, as_table, described_source, n_columns, n_points
+from pipeline.memory import direct_peaks, extension_peaks
+from pipeline.methods import METHODS, VECTORS
 from pipeline.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
 from pipeline.stages.batch import ReplayedSource, ValidateBatch
+from pipeline.stages.direct import space as direct
+from pipeline.stages.direct.space import DirectSpace
 from pipeline.stages.joint import Arcs, Joint
 from pipeline.stages.partition import Assign, Order
-from pipeline.stages.place import RANKS, Place
-from pipeline.stages.publish import COORDINATES, FLAGS, Publish
+from pipeline.stages.place import Place, ranks_of
+from pipeline.stages.publish import FLAGS, Publish
 from pipeline.stages.search import Search
-from pipeline.stages.space import FittedSpace, fitted_space
+from pipeline.stages.space import FittedSpace, fitted_space, published_stages
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.store import lease, run
 from pipeline.types import Json
 
-COLUMNS = (*TRUST, *RANKS)
 # Every stage that an extension may have, in order.
 STAGES = tuple(stage.name for stage in (ValidateBatch, Assign, Order, Search, Place, Joint, Arcs, Publish))
 
@@ -57,12 +60,19 @@ class Extended:
         return dict(self.outcomes["place"].figures["drift"]) if "place" in self.outcomes else None
 
 
-def opened_space(settings: ExtendSettings) -> FittedSpace:
+AnySpace: TypeAlias = FittedSpace | DirectSpace
+
+
+def opened_space(settings: ExtendSettings) -> AnySpace:
     """The space that an extension goes into."""
     store = run.open_store(settings.store)
     if run.kind_of(store) == run.EXTENSION:
         raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[run.EXTENSION]}; name the run itself.")
-    return fitted_space(store, run.published_manifest(store, settings.version))
+    manifest = run.published_manifest(store, settings.version)
+    if METHODS[manifest["settings"].get("method", "isomap")].geodesic:
+        return fitted_space(store, manifest)
+    stages = published_stages(store, manifest, direct.NEEDED, direct.OPTIONAL)
+    return DirectSpace(stages, manifest["settings"], manifest["source"])
 
 
 def extend(
@@ -128,10 +138,13 @@ def extend_batches(
 def memory_of_extension(settings: ExtendSettings) -> dict[str, int]:
     """Bytes that each stage has in memory at most, whatever the number of new rows."""
     space = opened_space(settings)
-    columns, d, k = int(space.source["n_columns"]), space.model.n_components, space.n_neighbors
-    each = LARGEST_BYTES if settings.partition_mib == "auto" else settings.partition_mib << 20
+    if isinstance(space, DirectSpace):
+        return direct_peaks(_partition_bytes(settings), int(space.source["n_columns"]), space.answers.n_landmarks)
+    columns, d, k = int(space.source["n_columns"]), space.answers.n_components, space.n_neighbors
     return extension_peaks(
-        rows_each=max(GRAIN_ROWS, each // _row_bytes(columns * space.point_dtype.itemsize, space)),
+        rows_each=max(
+            GRAIN_ROWS, _partition_bytes(settings) // _row_bytes(columns * space.point_dtype.itemsize, space)
+        ),
         n_columns=columns,
         n_axes=int(space.stages["order"].figures["n_columns"]),
         itemsize=space.point_dtype.itemsize,
@@ -142,31 +155,42 @@ def memory_of_extension(settings: ExtendSettings) -> dict[str, int]:
     )
 
 
-def checked_batch(settings: ExtendSettings, space: FittedSpace, data: object | None = None) -> Source | None:
+def _partition_bytes(settings: ExtendSettings) -> int:
+    return LARGEST_BYTES if settings.partition_mib == "auto" else settings.partition_mib << 20
+
+
+def checked_batch(settings: ExtendSettings, space: AnySpace, data: object | None = None) -> AnySource | None:
     """The new rows; None if there are none, which is no error: a night without new data comes to every schedule."""
+    require_two_answers(settings, space)
     require_apart("output", settings.output, settings.store)
     given = settings.source if data is None else data
     if data is None:
         require_apart("output", settings.output, settings.source)
     try:
-        source = batch_source(settings, space, given)
+        source = _opened_batch(settings, space, given)
     except EmptySourceError:
         return None
-    n_columns = int(space.source["n_columns"])
-    if source.shape[1] != n_columns:
+    fitted = int(space.source["n_columns"])
+    if n_columns(source) != fitted:
         raise InvalidInputError(
-            f"{source.name} has {source.shape[1]} columns; the run was fitted on {n_columns}: give the same columns in "
+            f"{source.name} has {n_columns(source)} columns; the run was fitted on {fitted}: give the same columns in "
             "the same order."
         )
-    outside = [row for row in settings.arc_rows or () if not 0 <= row < source.shape[0]]
+    outside = [row for row in settings.arc_rows or () if not 0 <= row < n_points(source)]
     if outside:
         raise InvalidInputError(
-            f"arc_rows={outside[0]} is out of range; {source.name} has rows 0 to {source.shape[0] - 1}."
+            f"arc_rows={outside[0]} is out of range; {source.name} has rows 0 to {n_points(source) - 1}."
         )
     return source
 
 
-def batch_source(settings: ExtendSettings, space: FittedSpace, data: object) -> Source:
+def _opened_batch(settings: ExtendSettings, space: AnySpace, data: object) -> AnySource:
+    if isinstance(space, DirectSpace) and space.settings["input"] != VECTORS:
+        return open_direct_batch(settings, space)
+    return batch_source(settings, space, data)
+
+
+def batch_source(settings: ExtendSettings, space: AnySpace, data: object) -> Source:
     """The new rows, opened as the fit opened its own as far as they allow it.
 
     Array, ids and columns of the fit are looked for first. Columns are found by their names, whatever their order;
@@ -184,7 +208,7 @@ def batch_source(settings: ExtendSettings, space: FittedSpace, data: object) -> 
 
 
 def _ways_to_open(
-    settings: ExtendSettings, space: FittedSpace
+    settings: ExtendSettings, space: AnySpace
 ) -> Iterator[tuple[str | None, str | None, list[str] | None]]:
     fitted, names = space.settings, list(space.source["column_names"])
     numbered = names == [str(number) for number in range(len(names))]
@@ -198,7 +222,7 @@ def _ways_to_open(
         yield settings.key, settings.id_column, None
 
 
-def chain(settings: ExtendSettings, space: FittedSpace, source: Source | None, run_one: Runner) -> dict[str, Outcome]:
+def chain(settings: ExtendSettings, space: AnySpace, source: AnySource | None, run_one: Runner) -> dict[str, Outcome]:
     """Every stage of an extension after the other; the outcomes by the stages' names."""
     outcomes: dict[str, Outcome] = {}
 
@@ -206,10 +230,17 @@ def chain(settings: ExtendSettings, space: FittedSpace, source: Source | None, r
         outcomes[stage.name] = run_one(stage)
         return outcomes[stage.name]
 
-    d = space.model.n_components
+    if isinstance(space, DirectSpace):
+        direct_extension(settings, space, source, done)
+    else:
+        _along_the_graph(settings, space, None if source is None else as_table(source), done)
+    return outcomes
+
+
+def _along_the_graph(settings: ExtendSettings, space: FittedSpace, source: Source | None, done: Runner) -> None:
     if source is None:
-        done(Publish(space.stages["model"], RowPartitions(0, 1), d, COLUMNS))
-        return outcomes
+        done(_publish(space, space.stages["model"], RowPartitions(0, 1)))
+        return
     cut = batch_partitions(settings, space, source)
     fitted = space.stages
     validated = done(ValidateBatch(source, cut, settings.missing, space.exponent_of_source))
@@ -223,8 +254,17 @@ def chain(settings: ExtendSettings, space: FittedSpace, source: Source | None, r
         done(Joint(place, placed, cut, settings.joint, settings.joint_distances))
     if settings.arc and settings.arc_rows:
         done(Arcs(place, placed, cut, settings.arc_rows, settings.arc))
-    done(Publish(placed, cut, d, COLUMNS))
-    return outcomes
+    done(_publish(space, placed, cut))
+
+
+def _publish(space: FittedSpace, placed: Outcome, cut: RowPartitions) -> Publish:
+    answers = space.answers
+    return Publish(placed, cut, answers.n_components, published_columns(space), coordinates=answers.coordinates)
+
+
+def published_columns(space: AnySpace) -> tuple[str, ...]:
+    """The trust columns of new rows, and their ranks."""
+    return (*space.columns, *ranks_of(space.columns))
 
 
 def batch_partitions(settings: ExtendSettings, space: FittedSpace, source: Source) -> RowPartitions:
@@ -236,17 +276,19 @@ def batch_partitions(settings: ExtendSettings, space: FittedSpace, source: Sourc
 
 
 def _row_bytes(own: int, space: FittedSpace) -> int:
-    return own + 12 * space.n_neighbors + 8 * (2 * space.model.n_components + len(COLUMNS))
+    results = len(space.answers.coordinates) * space.answers.n_components + len(published_columns(space))
+    return own + 12 * space.n_neighbors + 8 * results
 
 
-def _manifest(settings: ExtendSettings, space: FittedSpace, source: Source | None) -> Json:
-    has_ids = source is not None and source.has_ids
+def _manifest(settings: ExtendSettings, space: AnySpace, source: AnySource | None) -> Json:
+    has_ids = bool(getattr(source, "has_ids", False))
+    flags = direct_flags(space) if isinstance(space, DirectSpace) else FLAGS
     id_column = (settings.id_column or space.settings["id_column"]) if has_ids else None
     joint = {"joint": "joint"} if settings.joint and source is not None else {}
     described = {"name": "", "n_rows": 0} if source is None else described_source(source)
     return {
         "settings": {"id_column": id_column, "missing": settings.missing, "level": settings.level},
         "source": described,
-        "arrays": dict.fromkeys((*COORDINATES, *COLUMNS, *FLAGS), "publish") | joint,
+        "arrays": dict.fromkeys((*space.answers.coordinates, *published_columns(space), *flags), "publish") | joint,
         "space": space.identity,
     }

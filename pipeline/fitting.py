@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import FitSettings
+from pipeline.direct_fitting import direct_chain, landmark_count, method_choice, prepared
 from pipeline.errors import InvalidInputError, RecallWarning
+from pipeline.inputs import AnySource, as_table, described_source, n_columns, n_points, open_input, partitions_of
 from pipeline.memory import RunShape
 from pipeline.numerics.cells import cell_count, sample_size
 from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
-from pipeline.partitions import RowPartitions, automatic_bytes
-from pipeline.sources import Source, open_source
+from pipeline.numerics.trust import TRUST
+from pipeline.sources import Source
 from pipeline.stages.calibrate import Calibrate
 from pipeline.stages.components import Components
 from pipeline.stages.embed import Embed
@@ -24,8 +26,8 @@ from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.model import Model
 from pipeline.stages.neighbors import Neighbors, Probes
 from pipeline.stages.partition import Assign, Cells, Order
-from pipeline.stages.preprocess import Axes, PreparedSource, point_dtype
-from pipeline.stages.publish import Publish
+from pipeline.stages.preprocess import Axes, point_dtype
+from pipeline.stages.publish import COORDINATES, Publish
 from pipeline.stages.rows import Rows, landmarks_per_batch, nodes_per_chunk
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, ledger_of, run_stage, serially
 from pipeline.stages.validate import Validate
@@ -45,6 +47,8 @@ STAGES = tuple(
         *(Components, Landmarks, Rows, Model, Calibrate, Embed, Evaluate, Publish),
     )
 )
+# What an embedding of an earlier state of this version does not say of itself.
+EMBEDDED = {"columns": TRUST, "coordinates": COORDINATES}
 # Below this share of true neighbors a fit says so.
 PROMISED_RECALL = 0.99
 
@@ -61,11 +65,11 @@ class Fitted:
         return sum(outcome.n_computed for outcome in self.outcomes.values())
 
 
-def checked_source(settings: FitSettings, data: object | None = None) -> Source:
+def checked_source(settings: FitSettings, data: object | None = None) -> AnySource:
     """The source of a fit, after all that can be known to be wrong before anything runs."""
-    given = settings.source if data is None else data
-    source = open_source(given, settings.key, settings.columns, settings.id_column)
-    settings.check_against(*source.shape)
+    settings.check_choices()
+    source = open_input(settings, data)
+    settings.check_against(n_points(source), n_columns(source))
     require_apart("store", settings.store, settings.source)
     return source
 
@@ -157,7 +161,7 @@ class Journal:
 
 
 def chain(
-    settings: FitSettings, source: Source, run_one: Runner, registration: Callable[[Outcome], Stage] | None = None
+    settings: FitSettings, source: AnySource, run_one: Runner, registration: Callable[[Outcome], Stage] | None = None
 ) -> dict[str, Outcome]:
     """Every stage of a fit after the other; the outcomes by the stages' names.
 
@@ -169,43 +173,45 @@ def chain(
         outcomes[stage.name] = run_one(stage)
         return outcomes[stage.name]
 
+    if settings.is_geodesic:
+        _geodesic_chain(settings, as_table(source), done, registration)
+    else:
+        direct_chain(settings, source, done, registration)
+    return outcomes
+
+
+def _geodesic_chain(
+    settings: FitSettings, source: Source, done: Runner, registration: Callable[[Outcome], Stage] | None
+) -> None:
     k, d, seed = settings.n_neighbors, settings.n_components, settings.seed
-    cut = source_partitions(settings, source)
-    data = _prepared(settings, source, done(Validate(source, cut, settings.missing)), done)
+    cut = partitions_of(source, 0, settings.partition_mib)
+    data = prepared(settings, source, done(Validate(source, cut, settings.missing)), done)
     cells = done(Cells(data, cut, seed))
     ordered = done(Order(done(Assign(data, cut, cells)), cut.count, cut.rows_each))
     probes = done(Probes(cells, ordered, k, seed, settings.recall))
     neighbors = done(Neighbors(cells, ordered, probes, k, seed))
     graph = done(Graph(ordered, neighbors, done(Edges(ordered, neighbors))))
     components = done(Components(cells, ordered, graph, settings.component_policy))
-    m = _landmark_count(settings, int(components.figures["n_kept"]))
-    landmarks = done(Landmarks(cells, ordered, graph, components, m, settings.landmark_selection, seed))
+    m = landmark_count(settings, int(components.figures["n_kept"]), "distinct points are embedded")
+    landmarks = done(Landmarks(cells, ordered, graph, components, m, settings.selection, seed))
     rows = done(Rows(ordered, neighbors, graph, components, landmarks))
-    model = done(Model(rows, d))
+    model = done(Model(rows, method_choice(settings)))
     exponent = data.preprocessing.result_exponent
     weight = settings.diagonal_weight
     done(Calibrate(neighbors, rows, model, exponent, weight))
     embedded = done(Embed(ordered, neighbors, graph, components, rows, model, cut, exponent, weight, seed))
     done(Evaluate(cells, ordered, neighbors, model, embedded, k, seed))
     turned = None if registration is None else done(registration(embedded))
-    done(Publish(embedded, cut, d, registration=turned))
+    columns, coordinates = (tuple(embedded.figures.get(name, was)) for name, was in EMBEDDED.items())
+    done(Publish(embedded, cut, d, columns, turned, coordinates))
     _warn_of_low_recall(neighbors.figures)
-    return outcomes
-
-
-def source_partitions(settings: FitSettings, source: Source) -> RowPartitions:
-    """How the source's rows are cut."""
-    n_rows, row_bytes = source.shape[0], source.shape[1] * source.dtype.itemsize
-    if settings.partition_mib == "auto":
-        return RowPartitions.of_bytes(n_rows, row_bytes, automatic_bytes(n_rows * row_bytes))
-    return RowPartitions.of_bytes(n_rows, row_bytes, settings.partition_mib << 20)
 
 
 def run_shape(settings: FitSettings, source: Source) -> RunShape:
     """What `pipeline.memory` needs to know of a fit; rows count as distinct until they have been looked at."""
     n, columns = source.shape
     m = automatic_count(n, settings.n_components) if settings.n_landmarks == "auto" else settings.n_landmarks
-    candidates = min(n, MAXMIN_CANDIDATES_PER_LANDMARK * m) if settings.landmark_selection == "maxmin" else 0
+    candidates = min(n, MAXMIN_CANDIDATES_PER_LANDMARK * m) if settings.selection != "random" else 0
     return RunShape(
         n_rows=n,
         n_columns=columns,
@@ -213,23 +219,16 @@ def run_shape(settings: FitSettings, source: Source) -> RunShape:
         n_axes=settings.pca or columns,
         finds_axes=settings.pca is not None,
         point_itemsize=point_dtype(source.dtype).itemsize,
-        rows_each=source_partitions(settings, source).rows_each,
+        rows_each=partitions_of(source, m, settings.partition_mib).rows_each,
         n_cells=cell_count(n),
         cell_sample=sample_size(n, settings.pca or columns),
         n_neighbors=settings.n_neighbors,
         n_landmarks=m,
         landmark_candidates=candidates,
         batch=landmarks_per_batch(m),
-        nodes_per_chunk=nodes_per_chunk(m, source_partitions(settings, source).rows_each),
+        nodes_per_chunk=nodes_per_chunk(m, partitions_of(source, m, settings.partition_mib).rows_each),
         n_components=settings.n_components,
     )
-
-
-def _prepared(settings: FitSettings, source: Source, validated: Outcome, done: Runner) -> PreparedSource:
-    if settings.pca is None:
-        return PreparedSource(source, validated, settings.standardize)
-    axes = done(Axes(source, validated, settings.standardize, settings.pca))
-    return PreparedSource(source, validated, settings.standardize, axes)
 
 
 def _warn_of_low_recall(figures: Json) -> None:
@@ -243,36 +242,10 @@ def _warn_of_low_recall(figures: Json) -> None:
         )
 
 
-def _landmark_count(settings: FitSettings, n_kept: int) -> int:
-    """How many landmarks, now that it is known how many distinct points are embedded."""
-    d = settings.n_components
-    if d > n_kept - 1:
-        raise InvalidInputError(f"n_components={d} is out of range; {n_kept} distinct points are embedded.")
-    if settings.n_landmarks == "auto":
-        return automatic_count(n_kept, d)
-    if settings.n_landmarks > n_kept:
-        raise InvalidInputError(
-            f"n_landmarks={settings.n_landmarks} is out of range; use one from {d + 1} to {n_kept} ({n_kept} distinct "
-            "points are embedded)."
-        )
-    return settings.n_landmarks
-
-
-def described_fit(settings: FitSettings, source: Source, paths: Sequence[str]) -> Json:
+def described_fit(settings: FitSettings, source: AnySource, paths: Sequence[str]) -> Json:
     """The manifest of a fit but for its stages: what it was told, what its data is and where."""
     return {
         "settings": settings.of_results(),
         "source": described_source(source),
         "sources": [str(Path(path).resolve()) for path in paths],
-    }
-
-
-def described_source(source: Source) -> Json:
-    """What a manifest says of the data."""
-    n_rows, n_columns = source.shape
-    return {
-        "name": Path(source.name).name,
-        "n_rows": n_rows,
-        "n_columns": n_columns,
-        "column_names": source.column_names,
     }

@@ -16,6 +16,8 @@ SEARCH = 96 * MIB
 GROUPS = 3
 # What a search for shortest paths holds for each node: eight lengths, and where it waits.
 SEARCHED_NODE = 96
+# A block of dissimilarities of rows to all landmarks, where they are not stored.
+DISSIMILARITIES = 64 * MIB
 # Sampled points whose distances to all cells are held at once.
 RANKED_POINTS = 128
 
@@ -109,6 +111,27 @@ def extension_peaks(
         # Places of neighbors, and their distances to a batch of landmarks.
         "place": 40 * lists + 48 * neighbors + 5 * results,
         "publish": 3 * results,
+    }
+    return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
+
+
+def direct_peaks(partition_bytes: int, n_columns: int, n_landmarks: int) -> dict[str, int]:
+    """Bytes that each stage has in memory at most where rows are measured straight from the landmarks, fitted or new:
+    a partition of data, and a block of dissimilarities a few times over."""
+    blocks = 4 * DISSIMILARITIES + 8 * n_landmarks * n_columns
+    parts = {
+        "validate": 3 * partition_bytes + 4096 * n_columns * 24,
+        "axes": 3 * 8 * n_columns**2 + 4096 * n_columns * 24,
+        "landmarks": 50 * n_landmarks * n_columns * 16 + 3 * partition_bytes,
+        "rows": blocks,
+        "model": 12 * 8 * n_landmarks**2,
+        "embed": 4 * partition_bytes + blocks,
+        "calibrate": LATER,
+        "evaluate": 3 * partition_bytes + 2 * DISSIMILARITIES,
+        "place": 4 * partition_bytes + blocks,
+        "joint": 4 * partition_bytes + blocks,
+        "arcs": blocks,
+        "publish": 4 * partition_bytes,
     }
     return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
 

@@ -5,14 +5,17 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.config import ClusterSettings, FitSettings
 from pipeline.costs import stage_bytes, stage_seconds, stage_tasks
+from pipeline.direct_costs import direct_bytes, direct_memory, direct_seconds, direct_tasks
+from pipeline.direct_fitting import direct_shape
 from pipeline.errors import InvalidInputError
 from pipeline.fitting import STAGES, run_shape
+from pipeline.inputs import AnySource, as_table
 from pipeline.memory import BASE, MIB, stage_peaks
 from pipeline.refitting import Refit
-from pipeline.sources import Source
 from pipeline.store import run
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -97,13 +100,29 @@ def plan_refit(job: Refit) -> Plan:
     return replace(plan, free_disk=free_disk(job.settings.store, beside_published=True)) if job.is_new else plan
 
 
-def plan_fit(settings: FitSettings, source: Source) -> Plan:
+class Costs(NamedTuple):
+    """Of each stage by name: pieces of work, bytes of memory, seconds of one core, bytes on disk."""
+
+    tasks: dict[str, int]
+    peaks: dict[str, int]
+    seconds: dict[str, float]
+    disk: dict[str, int]
+
+
+def costs_of(settings: FitSettings, source: AnySource) -> Costs:
+    """What the stages of a fit take, by arithmetic."""
+    if not settings.is_geodesic:
+        direct = direct_shape(settings, source)
+        return Costs(direct_tasks(direct), direct_memory(direct), direct_seconds(direct), direct_bytes(direct))
+    shape = run_shape(settings, as_table(source))
+    return Costs(stage_tasks(shape), stage_peaks(shape), stage_seconds(shape), stage_bytes(shape))
+
+
+def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
     """The plan of a fit; nothing is read of the source but its shape."""
-    shape = run_shape(settings, source)
     cluster = settings.cluster
     n_workers = workers_of(cluster)
-    tasks, seconds, disk = stage_tasks(shape), stage_seconds(shape), stage_bytes(shape)
-    peaks = stage_peaks(shape)
+    tasks, peaks, seconds, disk = costs_of(settings, source)
     stages = []
     for stage in (name for name in STAGES if name in tasks):
         threads = 1 if stage in ONE_THREAD else cluster.threads_per_worker

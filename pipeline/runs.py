@@ -11,8 +11,10 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.stages.model import load_model
-from pipeline.stages.publish import COORDINATES, PUBLISHED
+from pipeline.numerics.placement import Placer
+from pipeline.stages.exchange import IN_ROW_ORDER
+from pipeline.stages.model import load_any_model
+from pipeline.stages.publish import COORDINATES, FLAGS, PUBLISHED
 from pipeline.stages.space import registered
 from pipeline.stages.validate import as_ids
 from pipeline.store import lease, run
@@ -91,7 +93,13 @@ class Run:
     @property
     def _homes(self) -> dict[str, str]:
         """The stage that each published array is of."""
-        return dict(self.manifest.get("arrays") or dict.fromkeys(PUBLISHED, "publish"))
+        if self.manifest.get("arrays"):
+            return dict(self.manifest["arrays"])
+        figures = self.stage_figures("embed") if self.kind == run.FIT else {}
+        if "coordinates" not in figures:
+            return dict.fromkeys(PUBLISHED, "publish")
+        names = (*figures["coordinates"], *figures["columns"], *figures.get("flags", FLAGS))
+        return dict.fromkeys(names, "publish")
 
     def embedding(self, name: str = "projection", start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows of a published array in the source's order; NaN where a row takes no part in the embedding."""
@@ -136,9 +144,9 @@ class Run:
         return int(self.manifest["source"]["n_rows"])
 
     @property
-    def model(self) -> LandmarkModel:
+    def model(self) -> LandmarkModel | Placer:
         """The landmarks' model, in the run's own units (see `unit`)."""
-        return load_model(self._ledger("model"))
+        return load_any_model(self._ledger("model"))
 
     @property
     def unit(self) -> float:
@@ -156,14 +164,17 @@ class Run:
         return self.stage_figures("evaluate")
 
     @property
-    def sample(self) -> tuple[AnyArray, AnyArray]:
-        """Projection and restricted reconstruction of some distinct rows drawn at random, at most a few thousand."""
-        embedded = self._ledger("embed")
-        projection, restricted = (self.unit * embedded.read(name).read() for name in COORDINATES)
-        if "register" not in self.manifest["stages"]:
-            return projection, restricted
-        registration = self._ledger("register")
-        return registered(registration, projection), registered(registration, restricted)
+    def sample(self) -> tuple[AnyArray, ...]:
+        """The coordinates of some rows drawn at random, at most a few thousand: the projection, and the restricted
+        reconstruction if the method has one."""
+        embedded, figures = self._ledger("embed"), self.stage_figures("embed")
+        if figures.get(IN_ROW_ORDER):
+            answers = [embedded.read(COORDINATES[0]).read()]
+        else:
+            answers = [self.unit * embedded.read(name).read() for name in figures.get("coordinates", COORDINATES)]
+        if "register" in self.manifest["stages"]:
+            answers = [registered(self._ledger("register"), answer) for answer in answers]
+        return tuple(answers)
 
     @property
     def trust(self) -> Json:

@@ -13,7 +13,10 @@ from flows.targets import read_targets
 from pipeline.config import ClusterSettings, ExtendSettings, FitSettings, RefitSettings, fit_settings
 from pipeline.datasets import swiss_roll
 from pipeline.fitting import fit
-from pipeline.stages.place import RANKS
+from pipeline.method_settings import MethodSettings
+from pipeline.methods import EXTENSIONS, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS
+from pipeline.numerics.trust import TRUST
+from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import PUBLISHED
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -75,13 +78,21 @@ def test_the_page_on_schedules_names_every_setting_and_its_example_is_understood
 
 def test_the_page_on_runs_names_every_setting_and_array():
     page = (Path(__file__).parent.parent / "docs" / "runs.md").read_text()
-    for name in (*FitSettings.model_fields, *PUBLISHED):
+    for name in (*(name for name in FitSettings.model_fields if name not in MethodSettings.model_fields), *PUBLISHED):
         assert f"`{name}`" in page, name
+
+
+def test_the_page_on_methods_names_every_method_and_setting():
+    page = (Path(__file__).parent.parent / "docs" / "methods.md").read_text()
+    for name in (*MethodSettings.model_fields, *METHODS):
+        assert f"`{name}`" in page, name
+    for name in (*EXTENSIONS, *METRICS, *KERNELS, *SELECTIONS, *INPUTS):
+        assert name in page, name
 
 
 def test_the_page_on_new_points_names_every_setting_and_array():
     page = (Path(__file__).parent.parent / "docs" / "extending.md").read_text()
-    for name in (*ExtendSettings.model_fields, *RANKS, "joint"):
+    for name in (*ExtendSettings.model_fields, *ranks_of(TRUST), "joint"):
         assert f"`{name}`" in page, name
 
 

@@ -5,6 +5,7 @@ of portions add up, and the greatest difference between the two distributions ca
 reference values only the batch's distribution rises, so the extremes are at reference values or just before them.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from scipy.stats import kstwo
 from pipeline.types import FloatArray, IntArray
 
 FAR_SHARE = 0.99
+# Beyond so many values in both samples the least probability is below anything that matters.
+FEW = 20
 
 
 class TwoSampleTest(NamedTuple):
@@ -50,7 +53,14 @@ def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0
     up_to = np.append(first[1:], n_reference) / n_reference
     statistic = float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
     effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
-    return TwoSampleTest(statistic, float(np.clip(kstwo.sf(max(0.0, statistic - margin), effective), 0.0, 1.0)))
+    p_value = max(float(kstwo.sf(max(0.0, statistic - margin), effective)), _least_p_value(n_batch, n_reference))
+    return TwoSampleTest(statistic, min(1.0, p_value))
+
+
+def _least_p_value(n_batch: int, n_reference: int) -> float:
+    """How often all values of the one sample lie beyond all of the other by chance: of a few, not seldom."""
+    fewer = min(n_batch, n_reference)
+    return 2.0 / math.comb(n_batch + n_reference, fewer) if fewer <= FEW else 0.0
 
 
 def compared(

@@ -68,9 +68,9 @@ class LandmarkModel:
 def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False) -> LandmarkModel:
     """Embed m objects from their (m, m) squared dissimilarities; X = U sqrt(lam) of B = -1/2 P Delta_2 P.
 
-    With `signed` squares may be negative, as those that similarities induce which no Euclidean space has. The whole decomposition is computed, not only its top: the negative mass and the number of usable components
-    need all of it, and the first components then have the same bytes for any `n_components`. It takes three (m, m)
-    float64 arrays of memory.
+    With `signed` squares may be negative, as those are that indefinite similarities induce. The whole decomposition is
+    computed, not only its top: the negative mass and the number of usable components need all of it, and the first
+    components then have the same bytes for any `n_components`. It takes three (m, m) float64 arrays of memory.
     """
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
     d = _checked_n_components(n_components, len(delta2))

@@ -22,6 +22,11 @@ class Placer(Protocol):
     @property
     def coordinates(self) -> FloatArray: ...
 
+    @property
+    def residual_degree(self) -> int:
+        """The power of a length that the residual is: it scales so with the dissimilarities."""
+        ...
+
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by their dissimilarities (p, m), not squared, to the landmarks."""
         ...

@@ -12,12 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
+from pipeline.numerics.answers import Answers
 from pipeline.numerics.drift import gap_counts, two_sample_test
-from pipeline.numerics.extension.moments import MomentSums
-from pipeline.numerics.extension.restricted import DiagonalWeight, resolved_weight
-from pipeline.numerics.mds import LandmarkModel
-from pipeline.numerics.trust import TRUST, placed_by_moments, trust_columns
-from pipeline.stages.model import load_model
+from pipeline.numerics.extension.restricted import DiagonalWeight
+from pipeline.stages.embed import NEAREST, with_nearest
+from pipeline.stages.model import load_answers
 from pipeline.stages.neighbors import HELD_OUT
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
@@ -44,37 +43,33 @@ class Calibrate(SingleStage):
         return [self.rows.ledger.digest, self.model.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        figures = write_calibration(ledger, *(self._columns(name) for name in ("held_out", "held_out_fewer")))
-        return {**figures, "weight": self._weight, "exponent": self.exponent}, list(TRUST)
+        names = (*self._answers.columns, NEAREST)
+        figures = write_calibration(ledger, names, *(self._columns(name) for name in ("held_out", "held_out_fewer")))
+        return {**figures, "weight": self._answers.weight, "exponent": self.exponent}, list(names)
 
     def _columns(self, name: str) -> FloatArray:
-        """The trust columns (h, 4) by some distances to the landmarks."""
+        """The trust columns (h, t) by some distances to the landmarks."""
         batches = [self.rows.ledger.part(name, batch) for batch in range(self.rows.figures["n_batches"])]
         # Rows of components that are not embedded reach no landmark.
         kept = np.isfinite(batches[0].read()[:, 0])
-        sums = MomentSums(self._model, int(kept.sum()))
+        sums = self._answers.begin(int(kept.sum()))
         for batch in batches:
             sums.add(batch.read()[kept])
         nearest = self.neighbors.ledger.read(HELD_OUT[0]).read()[kept, 0]
-        result = placed_by_moments(self._model, sums.moments(), self._weight)
-        return trust_columns(result, nearest, self.exponent)
+        return with_nearest(self._answers, sums.answer(), nearest, self.exponent)
 
     @cached_property
-    def _model(self) -> LandmarkModel:
-        return load_model(self.model.ledger)
-
-    @property
-    def _weight(self) -> float:
-        return resolved_weight(self._model, self.diagonal_weight)
+    def _answers(self) -> Answers:
+        return load_answers(self.model.ledger, self.diagonal_weight)
 
 
-def write_calibration(ledger: StageLedger, columns: FloatArray, fewer: FloatArray) -> Json:
-    """Write the trust columns (h, 4) of rows taken as new, each rising; their quantiles and margins.
+def write_calibration(ledger: StageLedger, names: tuple[str, ...], columns: FloatArray, fewer: FloatArray) -> Json:
+    """Write the trust columns (h, t) of rows taken as new, each rising; their quantiles and margins.
 
     `fewer` are the columns that the rows have over one neighbor fewer.
     """
     margins, quantiles = {}, {}
-    for name, column, other in zip(TRUST, np.sort(columns, axis=0).T, np.sort(fewer, axis=0).T, strict=True):
+    for name, column, other in zip(names, np.sort(columns, axis=0).T, np.sort(fewer, axis=0).T, strict=True):
         ledger.write(name, np.ascontiguousarray(column))
         counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
         margins[name] = two_sample_test(column, counts).statistic

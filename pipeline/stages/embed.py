@@ -11,16 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from pipeline.numerics.extension.moments import MomentSums
-from pipeline.numerics.extension.restricted import DiagonalWeight, resolved_weight
-from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.answers import Answer, Answers
+from pipeline.numerics.extension.restricted import DiagonalWeight
 from pipeline.numerics.sketch import Sketch, merged, quantiles, sketch
-from pipeline.numerics.trust import TRUST, Placed, among_others, placed_by_moments, stacked, trust_columns
 from pipeline.partitions import RowPartitions
 from pipeline.stages.connected import kept_nodes
 from pipeline.stages.exchange import write_in_row_order
 from pipeline.stages.graph import group_bounds
-from pipeline.stages.model import load_model
+from pipeline.stages.model import load_answers
 from pipeline.stages.rows import row_batches
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
@@ -31,14 +29,17 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 SAMPLE_ENTRIES = 4_000_000
 MOST_SAMPLED = 4000
 SHARES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-SAMPLE = ("nodes", "to_landmarks", "projection", "restricted")
+# Of every node that is kept for the figures of quality, besides its answers.
+SAMPLE = ("nodes", "to_landmarks")
+NEAREST = "nearest"
 
 
 @dataclass(frozen=True)
 class Embed(Stage):
-    """Projection, restricted reconstruction and trust columns, in the user's units.
+    """All that the model says of every row, in the user's units.
 
-    Columns of `values` are the projection (d), the restricted reconstruction (d), then those of TRUST.
+    Columns of `values` are the answers (d each: the projection and the restricted reconstruction, or the one that the
+    method has), then those of trust, the distance to the nearest other row last.
     """
 
     ordered: Outcome
@@ -75,34 +76,37 @@ class Embed(Stage):
         kept = self._kept[first:last]
         result, sample = self._of_nodes(first, last)
         trust = self._trust(result, partition, counts)
-        coordinates = [np.ldexp(part, self.exponent) for part in (result.projection, result.restricted)]
+        coordinates = np.ldexp(result.coordinates, self.exponent)
         nodes = {
-            "values": np.hstack([*coordinates, np.where(kept[:, None], trust, np.nan)]),
+            "values": np.hstack([coordinates, np.where(kept[:, None], trust, np.nan)]),
             "ambiguous": result.ambiguous,
             "component": self.graph.ledger.read("components").read(first, last),
         }
         names = write_in_row_order(ledger, partition, self.ordered, self.partitions, nodes)
-        others = {f"sample_{name}": part for name, part in zip(SAMPLE, sample, strict=True)}
-        others["sketches"] = _packed([sketch(column, counts[kept]) for column in trust[kept].T])
+        others = {f"sample_{name}": part for name, part in sample.items()}
+        others["sketches"] = packed([sketch(column, counts[kept]) for column in trust[kept].T])
         return {"n_embedded": int(counts[kept].sum())}, names + ledger.write_parts(partition, others)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         groups = sorted(figures)
-        arrays = {name: _gathered(ledger, f"sample_{name}", groups) for name in SAMPLE}
+        names = (*SAMPLE, *self._answers.coordinates)
+        arrays = {name: gathered(ledger, f"sample_{name}", groups) for name in names}
         arrays["counts"] = np.stack([ledger.part("counts", group).read() for group in groups])
-        table = _gathered(ledger, "sketches", groups)
-        sketches = {column: unpacked(table, column) for column in TRUST}
-        arrays["sketches"] = _packed(list(sketches.values()))
-        found = {column: _named_quantiles(one) for column, one in sketches.items()}
+        arrays["sketches"], found = merged_sketches(gathered(ledger, "sketches", groups), self._columns)
         for name, array in arrays.items():
             ledger.write(name, array)
         n_embedded = sum(entry["n_embedded"] for entry in figures.values())
-        report = {"n_embedded": n_embedded, "weight": self._weight, "exponent": self.exponent}
+        report = {"n_embedded": n_embedded, "weight": self._answers.weight, "exponent": self.exponent}
+        report |= {"columns": list(self._columns), "coordinates": list(self._answers.coordinates)}
         return {**report, "n_sampled": len(self._sampled), "quantiles": found}, list(arrays)
 
     @cached_property
-    def _model(self) -> LandmarkModel:
-        return load_model(self.model.ledger)
+    def _answers(self) -> Answers:
+        return load_answers(self.model.ledger, self.diagonal_weight)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return (*self._answers.columns, NEAREST)
 
     @cached_property
     def _row_batches(self) -> list[RowArray]:
@@ -116,43 +120,44 @@ class Embed(Stage):
     def _sampled(self) -> IntArray:
         """Nodes, rising, kept for the quality figures: drawn by number, so that groups do not matter."""
         kept = np.flatnonzero(self._kept)
-        size = min(len(kept), MOST_SAMPLED, max(100, SAMPLE_ENTRIES // self._model.n_landmarks))
+        size = min(len(kept), MOST_SAMPLED, max(100, SAMPLE_ENTRIES // self._answers.n_landmarks))
         return np.sort(np.random.default_rng(self.seed).choice(kept, size, replace=False))
 
-    @property
-    def _weight(self) -> float:
-        return resolved_weight(self._model, self.diagonal_weight)
-
-    def _of_nodes(self, first: int, last: int) -> tuple[Placed, list[AnyArray]]:
-        """Both answers for a range of nodes; and of the sampled ones among them number, distances and answers."""
+    def _of_nodes(self, first: int, last: int) -> tuple[Answer, dict[str, AnyArray]]:
+        """What is said of a range of nodes; and of the sampled ones among them number, distances and answers."""
         sampled = self._sampled[slice(*np.searchsorted(self._sampled, [first, last]))]
-        parts, distances = [], [np.empty((0, self._model.n_landmarks), dtype=np.float32)]
+        parts, distances = [], [np.empty((0, self._answers.n_landmarks), dtype=np.float32)]
         for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
             chosen = sampled[(sampled >= start) & (sampled < stop)] - start
             part, lengths = self._placed(start, stop, chosen)
             parts.append(part)
             distances.append(lengths)
-        whole = stacked(parts, self._model)
-        answers = [whole.projection[sampled - first], whole.restricted[sampled - first]]
-        return whole, [sampled, np.concatenate(distances), *answers]
+        whole = self._answers.stacked(parts)
+        answers = np.split(whole.coordinates[sampled - first], len(self._answers.coordinates), axis=1)
+        named = dict(zip(self._answers.coordinates, answers, strict=True))
+        return whole, {"nodes": sampled, "to_landmarks": np.concatenate(distances), **named}
 
-    def _placed(self, start: int, stop: int, sampled: IntArray) -> tuple[Placed, AnyArray]:
-        """Both answers for a range of nodes, of which only the kept ones have finite distances; and the distances
+    def _placed(self, start: int, stop: int, sampled: IntArray) -> tuple[Answer, AnyArray]:
+        """What is said of a range of nodes, of which only the kept ones have finite distances; and the distances
         (s, m) of some of them, given by their places in the range."""
         kept = self._kept[start:stop]
-        sums, distances = MomentSums(self._model, int(kept.sum())), []
+        sums, distances = self._answers.begin(int(kept.sum())), []
         for batch in self._row_batches:
             lengths = batch.read(start, stop)
             distances.append(lengths[sampled])
             sums.add(lengths if kept.all() else lengths[kept])
-        part = placed_by_moments(self._model, sums.moments(), self._weight)
-        return among_others(part, kept, self._model), np.concatenate(distances, axis=1)
+        return self._answers.among_others(sums.answer(), kept), np.concatenate(distances, axis=1)
 
-    def _trust(self, result: Placed, partition: int, counts: IntArray) -> FloatArray:
-        """The trust columns (n, 4) of a group's nodes, in the user's units."""
+    def _trust(self, result: Answer, partition: int, counts: IntArray) -> FloatArray:
+        """The trust columns (n, t) of a group's nodes, in the user's units."""
         # To the nearest other row, which is at no distance where several are the same.
         distances = self.neighbors.ledger.part("distances", partition).read()[:, 0]
-        return trust_columns(result, np.where(counts > 1, 0.0, distances), self.exponent)
+        return with_nearest(self._answers, result, np.where(counts > 1, 0.0, distances), self.exponent)
+
+
+def with_nearest(answers: Answers, result: Answer, nearest: FloatArray, exponent: int) -> FloatArray:
+    """The columns of trust and the distance to the nearest point, in the user's units."""
+    return np.column_stack([answers.trust_in_units(result, exponent), np.ldexp(nearest, exponent)])
 
 
 def chunk_ranges(first: int, last: int, chunk: int) -> list[tuple[int, int]]:
@@ -161,21 +166,22 @@ def chunk_ranges(first: int, last: int, chunk: int) -> list[tuple[int, int]]:
     return list(pairwise([first, *edges, last]))
 
 
-def _packed(sketches: list[Sketch]) -> IntArray:
+def packed(sketches: list[Sketch]) -> IntArray:
     """Sketches of several columns as one table: column, bin, count."""
     tables = [np.column_stack([np.full(len(one.bins), i), *one]) for i, one in enumerate(sketches)]
     return np.concatenate(tables).astype(np.int64)
 
 
-def unpacked(table: IntArray, column: str) -> Sketch:
-    """The sketch of one trust column, from tables of `_packed` on top of each other."""
-    mine = table[table[:, 0] == TRUST.index(column)]
-    return merged([Sketch(mine[:, 1], mine[:, 2])])
+def merged_sketches(table: IntArray, columns: tuple[str, ...]) -> tuple[IntArray, Json]:
+    """Tables of `packed` on top of each other as one, and the quantiles of each column."""
+    sketches = [merged([Sketch(*table[table[:, 0] == i, 1:].T)]) for i in range(len(columns))]
+    return packed(sketches), dict(zip(columns, map(_named_quantiles, sketches), strict=True))
 
 
 def _named_quantiles(of: Sketch) -> Json:
     return dict(zip(map(str, SHARES), quantiles(of, np.array(SHARES)).tolist(), strict=True))
 
 
-def _gathered(ledger: StageLedger, name: str, groups: list[int]) -> AnyArray:
+def gathered(ledger: StageLedger, name: str, groups: list[int]) -> AnyArray:
+    """What every group has of an array, one after the other."""
     return np.concatenate([ledger.part(name, group).read() for group in groups])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pipeline.numerics.quality import Estimate, continuity, normalized_stress, residual_variance, trustworthiness
-from pipeline.stages.model import load_model
+from pipeline.stages.model import load_any_model, spectrum_figures
 from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
@@ -33,7 +33,7 @@ class Evaluate(SingleStage):
         return [self.ordered.ledger.digest, self.embedded.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        model = load_model(self.model.ledger)
+        model = load_any_model(self.model.ledger)
         read = self.embedded.ledger.read
         lengths, projection = read("to_landmarks").read(), read("projection").read()
         figures = {
@@ -41,8 +41,7 @@ class Evaluate(SingleStage):
             "residual_variance": residual_variance(lengths, projection, model.coordinates).tolist(),
             "normalized_stress": normalized_stress(lengths, projection, model.coordinates),
             "recall": self.neighbors.figures["recall"],
-            "negative_mass": model.negative_mass,
-            "explained_mass": model.explained_mass,
+            **spectrum_figures(model),
         }
         return {**figures, **self._neighborhoods()}, []
 
@@ -58,10 +57,11 @@ class Evaluate(SingleStage):
         points, _ = OrderedNodes(self.cells, self.ordered).nodes(numbers)
         coordinates = self.embedded.ledger.read("projection").read()[every]
         return {
-            "trustworthiness": _described(trustworthiness(points, coordinates, k, seed=self.seed)),
-            "continuity": _described(continuity(points, coordinates, k, seed=self.seed)),
+            "trustworthiness": described(trustworthiness(points, coordinates, k, seed=self.seed)),
+            "continuity": described(continuity(points, coordinates, k, seed=self.seed)),
         }
 
 
-def _described(estimate: Estimate) -> Json:
+def described(estimate: Estimate) -> Json:
+    """As figures."""
     return estimate._asdict()

@@ -86,7 +86,7 @@ class Joint(Stage):
         if self.between == "paths":
             search, first = PathSearch(with_new_nodes(self._graph, distances, neighbors)), self._graph.n_nodes
         space = self.place.space
-        for chosen in _blocks(kept, self.block_rows):
+        for chosen in blocks_of(kept, self.block_rows):
             near, nodes = distances[chosen], neighbors[chosen]
             between = np.full((len(chosen), len(chosen)), np.inf)
             # Of a thinned graph the ways are detours, and those over a landmark may be shorter: these it has kept.
@@ -105,7 +105,7 @@ class Joint(Stage):
         return connected_graph(stages["order"], stages["graph"], stages["components"])
 
 
-def _blocks(kept: IntArray, size: int) -> list[IntArray]:
+def blocks_of(kept: IntArray, size: int) -> list[IntArray]:
     """Places of rows that are kept, those of each block of `size` rows of a grain together."""
     blocks = kept // size
     return [np.flatnonzero(blocks == block) for block in np.unique(blocks)]

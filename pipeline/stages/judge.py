@@ -59,7 +59,7 @@ class AnchorCalibrate(SingleStage):
         lists = as_new(self.space, self.model_space, nodes)
         fewer = max(1, lists.neighbors.shape[1] - 1)
         others = Lists(lists.nodes, lists.distances[:, :fewer], lists.neighbors[:, :fewer])
-        figures = write_calibration(ledger, self._columns(lists), self._columns(others))
+        figures = write_calibration(ledger, TRUST, self._columns(lists), self._columns(others))
         return {**figures, "weight": self.space.weight, "exponent": self.space.exponent}, list(TRUST)
 
     def _columns(self, lists: Lists) -> FloatArray:

@@ -4,19 +4,17 @@ They are drawn by source row, not by place in the run's order, so for the same s
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from pipeline.numerics.landmarks import farthest_points, maxmin_candidates, random_landmarks
+from pipeline.numerics.landmarks import maxmin_candidates, random_landmarks
 from pipeline.numerics.nearby import nearby_order
+from pipeline.stages.choosing import chosen_points
 from pipeline.stages.connected import connected_graph, kept_nodes
 from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import IntArray, Json
-
-Selection = Literal["maxmin", "random"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Landmarks(SingleStage):
     graph: Outcome
     components: Outcome
     n_landmarks: int
-    selection: Selection
+    selection: str
     seed: int
     name = "landmarks"
     version = 3
@@ -50,7 +48,7 @@ class Landmarks(SingleStage):
         return {"n_landmarks": len(chosen)}, ["nodes", "rows"]
 
     def _chosen(self, nodes: IntArray) -> IntArray:
-        """Landmarks among nodes given in the order of their source rows."""
+        """Landmarks among nodes given in the order of their source rows; all but random ones from a sample."""
         if self.selection == "random":
             return nodes[random_landmarks(len(nodes), self.n_landmarks, self.seed)]
         places, first = maxmin_candidates(len(nodes), self.n_landmarks, self.seed)
@@ -59,4 +57,5 @@ class Landmarks(SingleStage):
         points, _ = OrderedNodes(self.cells, self.ordered).nodes(candidates[order])
         in_row_order = np.empty_like(order)
         in_row_order[order] = np.arange(len(order))
-        return candidates[farthest_points(points[in_row_order], first, self.n_landmarks)]
+        chosen = chosen_points(self.selection, points[in_row_order], first, self.n_landmarks, self.seed)
+        return candidates[chosen]

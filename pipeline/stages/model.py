@@ -1,14 +1,25 @@
-"""Stage 7, model: classical scaling of the landmarks on one node; a few megabytes, no pickle."""
+"""Stage 7, model: the landmarks embedded on one node; a few megabytes, no pickle."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from pipeline.numerics.mds import LandmarkModel, classical_mds
+import numpy as np
+
+from pipeline.errors import StoreError
+from pipeline.numerics.answers import Answers, answers_of
+from pipeline.numerics.answers import Model as FittedModel
+from pipeline.numerics.configurations import MODELS, Choice, fitted_model
+from pipeline.numerics.extension.restricted import DiagonalWeight, resolved_weight
+from pipeline.numerics.mds import LandmarkModel
 from pipeline.stages.rows import between_landmarks
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import Json
+from pipeline.types import FloatArray, Json
 
+# Of a classical model.
 ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
+# Settings of a model that earlier states of this version did not have, with what they took for granted.
+DEFAULTS = asdict(Choice("", 0))
 
 
 @dataclass(frozen=True)
@@ -16,25 +27,76 @@ class Model(SingleStage):
     """The landmarks' coordinates and what extending to other points needs, in the run's units."""
 
     rows: Outcome
-    n_components: int
+    choice: Choice
     name = "model"
 
     def settings(self) -> Json:
-        return {"method": "isomap", "n_components": self.n_components}
+        return described_choice(self.choice)
 
     def inputs(self) -> list[str]:
         return [self.rows.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        model = classical_mds(between_landmarks(self.rows) ** 2, self.n_components)
-        for name in ARRAYS:
-            ledger.write(name, getattr(model, name))
-        figures = {name: getattr(model, name) for name in ("n_positive", "negative_mass", "explained_mass")}
-        return {**figures, "grand_mean": model.grand_mean, "n_landmarks": model.n_landmarks}, list(ARRAYS)
+        return write_model(ledger, fitted_model(self.choice, between_landmarks(self.rows)))
+
+
+def described_choice(choice: Choice) -> Json:
+    """What a model's digest depends on: the method, and whatever is not as it would be anyway."""
+    always = ("method", "n_components")
+    return {name: value for name, value in asdict(choice).items() if name in always or value != DEFAULTS[name]}
+
+
+def write_model(ledger: StageLedger, model: FittedModel) -> tuple[Json, list[str]]:
+    """Write every array of a model; its numbers and words are among the figures."""
+    arrays: list[str] = []
+    values: Json = {"kind": type(model).__name__, "n_landmarks": len(model.coordinates)}
+    for field in fields(model):  # type: ignore[arg-type]  # every model is a dataclass
+        value = getattr(model, field.name)
+        if isinstance(value, np.ndarray):
+            ledger.write(field.name, value)
+            arrays.append(field.name)
+        else:
+            values[field.name] = value
+    return {**values, **spectrum_figures(model)}, arrays
+
+
+def spectrum_figures(model: FittedModel) -> Json:
+    """Of a classical model, how far its dissimilarities are from Euclidean."""
+    if not isinstance(model, LandmarkModel):
+        return {}
+    return {name: getattr(model, name) for name in ("n_positive", "negative_mass", "explained_mass")}
+
+
+def load_any_model(ledger: StageLedger) -> FittedModel:
+    """The model that a finished stage left, of whatever kind."""
+    figures = ledger.finished() or {}
+    kind = MODELS.get(figures.get("kind", LandmarkModel.__name__))
+    if kind is None:
+        raise StoreError(f"{ledger.path} holds a model of kind {figures['kind']}, which this version does not know.")
+    return kind(**{name: value for name, value in _values(ledger, kind, figures) if value is not None})
+
+
+def _values(ledger: StageLedger, kind: type, figures: Json) -> list[tuple[str, Any]]:
+    arrays = ledger.vouched_for(0)
+    names = [field.name for field in fields(kind)]
+    return [(name, ledger.read(name).read() if name in arrays else figures.get(name)) for name in names]
 
 
 def load_model(ledger: StageLedger) -> LandmarkModel:
-    """The model that a finished stage left."""
-    figures = ledger.finished() or {}
-    arrays = {name: ledger.read(name).read() for name in ARRAYS}
-    return LandmarkModel(**arrays, grand_mean=figures["grand_mean"])
+    """The classical model that a finished stage left; other kinds have neither two answers nor a spectrum."""
+    model = load_any_model(ledger)
+    if not isinstance(model, LandmarkModel):
+        raise StoreError(f"{ledger.path} holds a model of kind {type(model).__name__}, not a classical one.")
+    return model
+
+
+def load_answers(ledger: StageLedger, diagonal_weight: DiagonalWeight) -> Answers:
+    """The model of a finished stage, ready to be asked about points."""
+    model = load_any_model(ledger)
+    weight = resolved_weight(model, diagonal_weight) if isinstance(model, LandmarkModel) else 1.0
+    return answers_of(model, weight)
+
+
+def landmark_coordinates(ledger: StageLedger) -> FloatArray:
+    """Where the landmarks are (m, d)."""
+    return np.asarray(load_any_model(ledger).coordinates)

@@ -19,6 +19,7 @@ from pipeline.numerics.neighbors import NeighborSearch
 from pipeline.numerics.trees import FEW_DIMENSIONS, cell_boxes
 from pipeline.partitions import RowPartitions
 from pipeline.stages.preprocess import PreparedSource
+from pipeline.stages.sample import n_usable, rows_of_rank
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.validate import usable_rows
 from pipeline.store.ledger import StageLedger
@@ -45,28 +46,15 @@ class Cells(SingleStage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         sample = self._sample()
-        n_cells = cell_count(self.data.validated.figures["n_rows"] - self.data.validated.figures["n_dropped_rows"])
-        centers = cell_centers(sample, n_cells, self.seed)
+        centers = cell_centers(sample, cell_count(n_usable(self.data)), self.seed)
         ledger.write("centers", centers)
         return {"n_cells": len(centers)}, ["centers"]
 
     def _sample(self) -> AnyArray:
         """Rows drawn by their rank among the usable ones, so that the sample does not depend on how they are cut."""
-        validated = self.data.validated
-        n_usable = validated.figures["n_rows"] - validated.figures["n_dropped_rows"]
-        size = sample_size(n_usable, self.data.n_columns)
-        chosen = np.sort(np.random.default_rng(self.seed).choice(n_usable, size, replace=False))
-        sample = np.empty((size, self.data.n_columns), dtype=self.data.preprocessing.dtype)
-        seen = 0
-        for partition in range(self.partitions.count):
-            n_here = int(validated.ledger.part("usable", partition).read().sum())
-            first, last = np.searchsorted(chosen, [seen, seen + n_here])
-            if first < last:
-                rows = self.partitions.rows(partition)
-                points = self.data.read(rows.start, rows.stop)
-                sample[first:last] = points[np.flatnonzero(usable_rows(points))[chosen[first:last] - seen]]
-            seen += n_here
-        return sample
+        size = sample_size(n_usable(self.data), self.data.n_columns)
+        chosen = np.sort(np.random.default_rng(self.seed).choice(n_usable(self.data), size, replace=False))
+        return rows_of_rank(self.data, self.partitions, chosen)[0]
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,17 @@ The distances of all new points to all landmarks are never there at once: a batc
 neighbors are read, each new point takes the least sum over its own, and the sums that both answers need are updated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.answers import Answer
 from pipeline.numerics.drift import compared, gap_counts
 from pipeline.numerics.extension.moments import Moments, MomentSums
 from pipeline.numerics.geodesics import rows_through_neighbors
-from pipeline.numerics.trust import TRUST, among_others, placed_by_moments, trust_columns
 from pipeline.partitions import RowPartitions
+from pipeline.stages.embed import with_nearest
 from pipeline.stages.exchange import write_in_row_order
 from pipeline.stages.rows import row_batches
 from pipeline.stages.space import FittedSpace
@@ -21,17 +22,20 @@ from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
-RANKS = tuple(f"{name}_rank" for name in TRUST)
-# Columns whose distribution in a batch is compared with that of rows like the training rows. The multiplier says the
-# same as the gap.
-WATCHED = ("residual", "gap", "nearest")
+# Not compared with the distribution that rows like the training rows have: the multiplier says the same as the gap.
+NOT_WATCHED = ("multiplier",)
+
+
+def ranks_of(columns: Iterable[str]) -> tuple[str, ...]:
+    """The names of the columns that say where those rank."""
+    return tuple(f"{name}_rank" for name in columns)
 
 
 @dataclass(frozen=True)
 class Place(Stage):
-    """Both answers and trust columns of new rows, with their ranks; and how the batch compares with the fit's rows.
+    """The answers and trust columns of new rows, with their ranks; and how the batch compares with the fit's rows.
 
-    Columns of `values` are the projection (d), the restricted reconstruction (d), those of TRUST and of RANKS.
+    Columns of `values` are the answers (d each), those of trust and their ranks.
     """
 
     space: FittedSpace
@@ -56,14 +60,13 @@ class Place(Stage):
         distances, component = part("distances", partition).read(), part("component", partition).read()
         kept = np.ones(len(component), np.bool_) if self.space.kept is None else component < 1
         neighbors = part("neighbors", partition).read()
-        moments = self.moments(distances[kept], neighbors[kept])
-        known = placed_by_moments(self.space.model, moments, self.space.weight)
-        result = among_others(known, kept, self.space.model)
-        trust = trust_columns(result, distances[:, 0], self.space.exponent)
+        known = answered_through(self.space, distances[kept], neighbors[kept])
+        result = self.space.answers.among_others(known, kept)
+        trust = with_nearest(self.space.answers, result, distances[:, 0], self.space.exponent)
         trust[~kept] = np.nan
-        coordinates = [self.space.in_users_frame(answer) for answer in (result.projection, result.restricted)]
+        coordinates = self.space.in_users_frame(result.coordinates)
         nodes = {
-            "values": np.hstack([*coordinates, trust, self._ranks(trust)]),
+            "values": np.hstack([coordinates, trust, ranks_among(self.space.calibration, trust)]),
             "ambiguous": result.ambiguous,
             "component": component,
         }
@@ -73,37 +76,66 @@ class Place(Stage):
             nodes |= {"distances": reached, "neighbors": neighbors, "points": points}
         names = write_in_row_order(ledger, partition, self.ordered, self.partitions, nodes)
         counts = np.bincount(self.ordered.ledger.part("node_of", partition).read(), minlength=len(component))
-        watched = {f"counts_{name}": self._counts(name, trust[kept], counts[kept]) for name in WATCHED}
-        return {"n_placed": int(counts[kept].sum())}, names + ledger.write_parts(partition, watched)
+        names += write_watched(ledger, partition, self.space.calibration, trust[kept], counts[kept])
+        return {"n_placed": int(counts[kept].sum())}, names
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         groups = sorted(figures)
         counts = np.stack([ledger.part("counts", group).read() for group in groups])
         ledger.write("counts", counts)
-        totals = {
-            name: np.sum([ledger.part(f"counts_{name}", group).read() for group in groups], axis=0) for name in WATCHED
-        }
         n_placed = sum(entry["n_placed"] for entry in figures.values())
         margins = self.space.stages["calibrate"].figures["margins"]
-        return {"n_placed": n_placed, "drift": compared(self.space.calibration, totals, margins, self.level)}, [
-            "counts"
-        ]
+        drift = drift_of(ledger, groups, self.space.calibration, margins, self.level)
+        return {"n_placed": n_placed, "drift": drift}, ["counts"]
 
     def moments(self, distances: FloatArray, neighbors: AnyArray) -> Moments:
         """What both answers need of points with these neighbors (p, k)."""
         return moments_through(self.space, distances, neighbors)
 
-    def _ranks(self, trust: FloatArray) -> FloatArray:
-        """For each trust column, the share of rows like the training rows that do not exceed it."""
-        ranks = np.empty_like(trust)
-        for i, name in enumerate(TRUST):
-            reference = self.space.calibration[name]
-            ranks[:, i] = np.searchsorted(reference, trust[:, i], side="right") / len(reference)
-        ranks[np.isnan(trust)] = np.nan
-        return ranks
 
-    def _counts(self, name: str, trust: FloatArray, weights: IntArray) -> IntArray:
-        return gap_counts(self.space.calibration[name], trust[:, TRUST.index(name)], weights)
+def ranks_among(calibration: Mapping[str, FloatArray], trust: FloatArray) -> FloatArray:
+    """For each trust column, the share of rows like the training rows that do not exceed it."""
+    ranks = np.empty_like(trust)
+    for i, reference in enumerate(calibration.values()):
+        ranks[:, i] = np.searchsorted(reference, trust[:, i], side="right") / len(reference)
+    ranks[np.isnan(trust)] = np.nan
+    return ranks
+
+
+def write_watched(
+    ledger: StageLedger, partition: int, calibration: Mapping[str, FloatArray], trust: FloatArray, weights: IntArray
+) -> list[str]:
+    """Count where the watched columns of some rows fall among those of rows like the training rows."""
+    counts = {
+        f"counts_{name}": gap_counts(reference, trust[:, i], weights)
+        for i, (name, reference) in enumerate(calibration.items())
+        if name not in NOT_WATCHED
+    }
+    return ledger.write_parts(partition, counts)
+
+
+def drift_of(
+    ledger: StageLedger,
+    groups: list[int],
+    calibration: Mapping[str, FloatArray],
+    margins: Mapping[str, float],
+    level: float,
+) -> Json:
+    """How all rows that were counted compare with rows like the training rows."""
+    totals = {
+        name: np.sum([ledger.part(f"counts_{name}", group).read() for group in groups], axis=0)
+        for name in calibration
+        if name not in NOT_WATCHED
+    }
+    return compared(calibration, totals, margins, level)
+
+
+def answered_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Answer:
+    """What is said of new points with these neighbors (p, k)."""
+    sums = space.answers.begin(len(distances))
+    for to_landmarks in distances_to_landmarks(space, distances, neighbors):
+        sums.add(to_landmarks)
+    return sums.answer()
 
 
 def moments_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Moments:

@@ -15,17 +15,19 @@ from pipeline.stages.space import registered
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
-from pipeline.types import FloatArray, Json
+from pipeline.types import AnyArray, FloatArray, Json
 
 COORDINATES = ("projection", "restricted")
-DTYPES = {"ambiguous": np.bool_, "component": np.int64}
-FLAGS = tuple(DTYPES)
+DTYPES = {"ambiguous": np.bool_, "component": np.int64, "labels": np.int64}
+# What a row has that takes no part in the embedding.
+UNKNOWN = {"ambiguous": False, "component": -1, "labels": -1}
+FLAGS = ("ambiguous", "component")
 PUBLISHED = (*COORDINATES, *TRUST, *FLAGS)
 
 
 @dataclass(frozen=True)
 class Publish(Stage):
-    """Arrays named in COORDINATES, `columns` and FLAGS, a row for each row of the source.
+    """Arrays named in `coordinates`, `columns` and `flags`, a row for each row of the source.
 
     `embedded` has the coordinates and columns side by side in `values`; a registration turns the coordinates.
     """
@@ -35,6 +37,8 @@ class Publish(Stage):
     n_components: int
     columns: tuple[str, ...] = TRUST
     registration: Outcome | None = None
+    coordinates: tuple[str, ...] = COORDINATES
+    flags: tuple[str, ...] = FLAGS
     name = "publish"
     version = 2
 
@@ -54,14 +58,14 @@ class Publish(Stage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
-        d = self.n_components
-        values = np.full((len(rows), 2 * d + len(self.columns)), np.nan)
-        ambiguous, component = np.zeros(len(rows), np.bool_), np.full(len(rows), -1, dtype=np.int64)
-        known = {"values": values, "ambiguous": ambiguous, "component": component}
-        gather_rows(self.embedded, self.partitions, partition, known)
-        results = {"projection": self._turned(values[:, :d]), "restricted": self._turned(values[:, d : 2 * d])}
-        results |= {name: values[:, 2 * d + i] for i, name in enumerate(self.columns)}
-        for name, array in {**results, "ambiguous": ambiguous, "component": component}.items():
+        width = len(self.coordinates) * self.n_components
+        values = np.full((len(rows), width + len(self.columns)), np.nan)
+        flags: dict[str, AnyArray] = {name: np.full(len(rows), UNKNOWN[name], DTYPES[name]) for name in self.flags}
+        gather_rows(self.embedded, self.partitions, partition, {"values": values, **flags})
+        answers = np.split(self._turned(values[:, :width]), len(self.coordinates), axis=1)
+        results = dict(zip(self.coordinates, answers, strict=True))
+        results |= {name: values[:, width + i] for i, name in enumerate(self.columns)}
+        for name, array in {**results, **flags}.items():
             self._array(ledger, name).write(rows.start, array)
         return {"n_embedded": int(np.isfinite(values[:, 0]).sum())}, []
 
@@ -71,11 +75,11 @@ class Publish(Stage):
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return (*COORDINATES, *self.columns, *FLAGS)
+        return (*self.coordinates, *self.columns, *self.flags)
 
     def _turned(self, coordinates: FloatArray) -> FloatArray:
         return coordinates if self.registration is None else registered(self.registration.ledger, coordinates)
 
     def _array(self, ledger: StageLedger, name: str) -> RowArray:
-        shape = (self.partitions.n_rows, *((self.n_components,) if name in COORDINATES else ()))
+        shape = (self.partitions.n_rows, *((self.n_components,) if name in self.coordinates else ()))
         return ledger.create(name, shape, DTYPES.get(name, np.float64), self.partitions.rows_per_chunk)

@@ -62,7 +62,7 @@ class Register(SingleStage):
 def embedded_rows(embedded: Outcome, rows: IntArray, n_components: int) -> FloatArray:
     """The projection (r, d) of some source rows, rising; NaN where one takes no part in the embedding."""
     found = np.full((len(rows), n_components), np.nan)
-    for group in range(embedded.ledger.read("counts").shape[0]):
+    for group in embedded.ledger.complete():
         held = embedded.ledger.part("rows", group).read()  # rising
         places = np.searchsorted(held, rows)
         here = np.flatnonzero(places < len(held))

@@ -1,5 +1,6 @@
 """A fitted run as new points see it: what extending needs of its stages, small enough to be sent to workers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import StoreError
+from pipeline.numerics.answers import Answers, answers_of
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.stages.connected import kept_nodes
-from pipeline.stages.model import load_model
+from pipeline.stages.embed import NEAREST
+from pipeline.stages.model import load_any_model, load_model
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.stage import Outcome
 from pipeline.store import run
@@ -68,7 +71,18 @@ class FittedSpace:
 
     @cached_property
     def model(self) -> LandmarkModel:
+        """The classical model; an error where the run has another."""
         return load_model(self.stages["model"].ledger)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The model, of whatever kind, to be asked about points."""
+        return answers_of(load_any_model(self.stages["model"].ledger), self.weight)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the trust columns."""
+        return (*self.answers.columns, NEAREST)
 
     @cached_property
     def kept(self) -> BoolArray | None:
@@ -80,8 +94,7 @@ class FittedSpace:
     @cached_property
     def calibration(self) -> dict[str, FloatArray]:
         """The trust columns of rows like the training rows, each rising."""
-        ledger = self.stages["calibrate"].ledger
-        return {name: ledger.read(name).read() for name in self.stages["calibrate"].figures["quantiles"]}
+        return {name: self.stages["calibrate"].ledger.read(name).read() for name in self.columns}
 
     def component_of(self, nodes: AnyArray) -> IntArray:
         """The component of the neighbor graph that each of some nodes is in."""
@@ -90,14 +103,19 @@ class FittedSpace:
         return np.asarray(self.stages["graph"].ledger.read("components").read()[nodes])
 
     def in_users_frame(self, coordinates: FloatArray) -> FloatArray:
-        """Coordinates in the user's units, turned to agree with the version before if the run was fitted again."""
+        """Answers (p, a d) in the user's units, turned to agree with the version before if the run was fitted again."""
         scaled = np.ldexp(coordinates, self.exponent)
         return registered(self.stages["register"].ledger, scaled) if "register" in self.stages else scaled
 
 
 def registered(registration: StageLedger, coordinates: FloatArray) -> FloatArray:
-    """Coordinates (p, d) turned and moved as a registration says, each row by itself in a fixed order."""
+    """Answers (p, a d), d columns each, turned and moved as a registration says, row by row in a fixed order."""
     turn, shift = (registration.read(name).read() for name in ("turn", "shift"))
+    answers = np.split(coordinates, coordinates.shape[1] // len(shift), axis=1)
+    return np.hstack([_moved(answer, turn, shift) for answer in answers])
+
+
+def _moved(coordinates: FloatArray, turn: FloatArray, shift: FloatArray) -> FloatArray:
     moved = np.repeat(shift[None], len(coordinates), axis=0)
     for column, along in zip(coordinates.T, turn, strict=True):
         moved += column[:, None] * along
@@ -106,18 +124,25 @@ def registered(registration: StageLedger, coordinates: FloatArray) -> FloatArray
 
 def fitted_space(store: DurableLocalStore, manifest: Json) -> FittedSpace:
     """The space of a published run."""
+    return FittedSpace(published_stages(store, manifest, NEEDED, OPTIONAL), manifest["settings"], manifest["source"])
+
+
+def published_stages(
+    store: DurableLocalStore, manifest: Json, needed: Sequence[str], optional: Sequence[str]
+) -> dict[str, Outcome]:
+    """Stages of a published run by name: all that are needed, and those of the optional ones that are there."""
     stages = {}
-    for name in (*NEEDED, *OPTIONAL):
+    for name in (*needed, *optional):
         if name in manifest["stages"]:
             ledger = run.published_ledger(store, manifest, name)
             figures = ledger.finished()
             if figures is None:
                 raise StoreError(f"stage {name} of {store} is published but not complete: verify the store.")
             stages[name] = Outcome(ledger, figures, 0)
-    absent = [name for name in NEEDED if name not in stages]
+    absent = [name for name in needed if name not in stages]
     if absent:
         raise StoreError(
             f"{store} was fitted by a version that did not have {', '.join(absent)}; run the fit again, which computes "
             "what is missing."
         )
-    return FittedSpace(stages, manifest["settings"], manifest["source"])
+    return stages

@@ -16,10 +16,10 @@ from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
 from pipeline.fitting import fit
+from pipeline.numerics import configurations
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.registration import rigid_motion
 from pipeline.refitting import prepared
-from pipeline.stages import model
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import run
 
@@ -73,14 +73,14 @@ def test_it_is_the_fit_of_all_rows_but_turned(roll, twice, tmp_path):
     np.testing.assert_allclose([motion.apply(part) for part in whole.sample], turned.sample, rtol=1e-9, atol=1e-9)
 
 
-def mirrored(squared, n_components):
+def mirrored(squared, n_components, signed):
     """The same configuration in a mirror, which is as good a solution of classical scaling."""
-    found = classical_mds(squared, n_components)
+    found = classical_mds(squared, n_components, signed)
     return replace(found, coordinates=found.coordinates * [1.0, -1.0])
 
 
 def test_a_fit_that_comes_out_mirrored_is_turned_back(roll, store, monkeypatch):
-    monkeypatch.setattr(model, "classical_mds", mirrored)
+    monkeypatch.setattr(configurations, "classical_mds", mirrored)
     refitted(store, roll.new)
     registration = open_run(store).registration
     assert registration["rms_before"] > 20 * registration["rms_after"]

@@ -66,9 +66,7 @@ class MomentSums:
         """Bring in the dissimilarities (p, b), not squared, to the next b landmarks; of signed ones the signed root."""
         landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
         model = self._model
-        _add_squares(
-            to_landmarks, model.constant, model.coordinates[landmarks], model.row_means[landmarks], self._sums
-        )
+        _add_squares(to_landmarks, model.constant, model.coordinates[landmarks], model.row_means[landmarks], self._sums)
         self._n_added = landmarks.stop
 
     def moments(self) -> Moments:

@@ -1,0 +1,116 @@
+"""The stages of an extension to a run that was measured straight from its landmarks, in their order."""
+
+from collections.abc import Callable
+
+from pipeline.config import ExtendSettings, FitSettings, fit_settings
+from pipeline.direct_fitting import kernel_choice, takes_affinities
+from pipeline.errors import InvalidInputError
+from pipeline.inputs import AnySource, as_table, comparison_of, partitions_of
+from pipeline.methods import METHODS, SIMILARITIES
+from pipeline.numerics.extension.restricted import DiagonalWeight
+from pipeline.partitions import RowPartitions
+from pipeline.sources import Source
+from pipeline.sources.objects import ObjectSource, open_objects
+from pipeline.sources.proximities import ProximitySource, open_proximities
+from pipeline.stages.batch import ReplayedSource, ValidateBatch
+from pipeline.stages.direct.asked import DirectAnswers
+from pipeline.stages.direct.objects import Compare, ComparedRows, ScanObjects
+from pipeline.stages.direct.place import DirectPlace
+from pipeline.stages.direct.providers import Provider, VectorRows
+from pipeline.stages.direct.proximities import GivenRows, ScanProximities, rows_of_landmarks
+from pipeline.stages.direct.space import DirectSpace
+from pipeline.stages.direct.together import DirectArcs, DirectJoint
+from pipeline.stages.place import ranks_of
+from pipeline.stages.preprocess import point_dtype
+from pipeline.stages.publish import Publish
+from pipeline.stages.space import FittedSpace
+from pipeline.stages.stage import Outcome, Stage
+
+Runner = Callable[[Stage], Outcome]
+
+
+def fitted_settings(space: DirectSpace | FittedSpace) -> FitSettings:
+    """What the run was told, where it is and where its data was left out."""
+    return fit_settings({**space.settings, "source": "fitted", "store": "fitted"})
+
+
+def open_direct_batch(settings: ExtendSettings, space: DirectSpace) -> AnySource:
+    """New rows that are not vectors, of the kind that was fitted."""
+    told = fitted_settings(space)
+    key = settings.key if settings.key is not None else told.key
+    if told.input == "objects":
+        source = open_objects(settings.source, key)
+        if source.is_text != bool(space.stages["landmarks"].figures["is_text"]):
+            raise InvalidInputError(f"{source.name} holds other objects than were fitted: texts there, numbers here.")
+        return source
+    proximities = open_proximities(settings.source, key)
+    rows_of_landmarks(proximities, space.stages["landmarks"])
+    return proximities
+
+
+def direct_extension(settings: ExtendSettings, space: DirectSpace, source: AnySource | None, done: Runner) -> None:
+    """Every stage after the other."""
+    told, answers = fitted_settings(space), space.answers
+    columns = (*space.columns, *ranks_of(space.columns))
+    flags = direct_flags(space)
+    if source is None:
+        nothing = RowPartitions(0, 1)
+        done(Publish(space.stages["model"], nothing, answers.n_components, columns, None, answers.coordinates, flags))
+        return
+    cut = partitions_of(source, answers.n_landmarks, settings.partition_mib)
+    provider = _provider(settings, told, space, source, cut, done)
+    weight: DiagonalWeight = float(space.stages["calibrate"].figures["weight"])
+    lengths = METHODS[told.method].coordinates_are_lengths
+    asked = DirectAnswers(provider, space.stages["model"], weight, lengths)
+    placed = done(DirectPlace(space, asked, cut, settings.level))
+    if settings.joint:
+        done(DirectJoint(space, asked, cut, settings.joint, settings.joint_distances == "bound"))
+    if settings.arc and settings.arc_rows:
+        done(DirectArcs(space, asked, settings.arc_rows, settings.arc))
+    done(Publish(placed, cut, answers.n_components, columns, None, answers.coordinates, flags))
+
+
+def direct_flags(space: DirectSpace) -> tuple[str, ...]:
+    """The names of the published flags."""
+    clusters = "centers" in space.stages["model"].ledger.vouched_for(0)
+    return (*(("ambiguous",) * space.answers.is_classical), "component", *(("labels",) * clusters))
+
+
+def _provider(
+    settings: ExtendSettings, told: FitSettings, space: DirectSpace, source: AnySource, cut: RowPartitions, done: Runner
+) -> Provider:
+    fitted = space.stages
+    landmarks = fitted["landmarks"]
+    if isinstance(source, ProximitySource):
+        similar = told.input == SIMILARITIES
+        scanned = done(ScanProximities(source, landmarks, cut, similar))
+        affinity = takes_affinities(told)
+        return GivenRows(source, scanned, landmarks, similar, affinity, told.own_key, space.exponent)
+    if isinstance(source, ObjectSource):
+        comparison = comparison_of(told)
+        compared = done(Compare(source, done(ScanObjects(source, cut)), landmarks, comparison))
+        kernel = comparison.is_kernel
+        return ComparedRows(compared, landmarks, kernel, source.name, space.exponent, fitted["rows"])
+    return _vector_rows(settings, told, space, as_table(source), cut, done)
+
+
+def _vector_rows(
+    settings: ExtendSettings, told: FitSettings, space: DirectSpace, source: Source, cut: RowPartitions, done: Runner
+) -> VectorRows:
+    fitted = space.stages
+    validated = done(ValidateBatch(source, cut, settings.missing, space.exponent_of_source))
+    dtype = point_dtype(fitted["validate"].figures["dtype"])
+    data = ReplayedSource(source, fitted["validate"], told.standardize, fitted.get("axes"), validated, dtype)
+    return VectorRows(data, fitted["landmarks"], told.metric, kernel_choice(told))
+
+
+def require_two_answers(settings: ExtendSettings, space: DirectSpace | FittedSpace) -> None:
+    """Refuse what only models with two answers have."""
+    for name in ("joint", "arc"):
+        if getattr(settings, name) is not None and not space.answers.is_classical:
+            told = fitted_settings(space)
+            raise InvalidInputError(
+                f"{name}={getattr(settings, name)} does not go with the fitted run: method={told.method!r} with "
+                f"extension={told.chosen_extension!r} places points in one way only; {name} needs both the projection "
+                "and the restricted reconstruction, which isomap, kernel-isomap, mds and kernel-mds have."
+            )

@@ -1,0 +1,131 @@
+"""What a fitted model says of a point, whatever the method: coordinates, and columns that tell how far to trust them.
+
+Classical models have two answers, the projection and the restricted reconstruction, and say how they differ. Every
+other way of placing points has one answer and one misfit.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from pipeline.numerics.extension.moments import MomentSums
+from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.placement import Placer
+from pipeline.numerics.trust import placed_by_moments
+from pipeline.types import AnyArray, BoolArray, FloatArray
+
+Model: TypeAlias = LandmarkModel | Placer
+
+
+class Answer(NamedTuple):
+    """Of p points: the answers (p, a d) side by side, the columns of trust (p, t), and whether a point has two equally
+    good answers (p,)."""
+
+    coordinates: FloatArray
+    trust: FloatArray
+    ambiguous: BoolArray
+
+
+class Sums(Protocol):
+    """Takes the dissimilarities of p points to the landmarks, some landmarks at a time, in their order."""
+
+    def add(self, to_landmarks: AnyArray) -> None: ...
+
+    def answer(self) -> Answer: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """A model that is asked about points. `degrees` are the powers of a length that the columns of trust are."""
+
+    model: Model
+    weight: float
+    coordinates: tuple[str, ...]
+    columns: tuple[str, ...]
+    degrees: tuple[int, ...]
+
+    @property
+    def n_components(self) -> int:
+        return int(self.model.coordinates.shape[1])
+
+    @property
+    def n_landmarks(self) -> int:
+        return len(self.model.coordinates)
+
+    @property
+    def is_classical(self) -> bool:
+        return isinstance(self.model, LandmarkModel)
+
+    def begin(self, n_points: int) -> Sums:
+        """Something to bring the points' dissimilarities into."""
+        if isinstance(self.model, LandmarkModel):
+            return _ClassicalSums(self.model, self.weight, n_points)
+        return _WholeRows(self.model)
+
+    def of(self, to_landmarks: AnyArray) -> Answer:
+        """What is said of points, from their dissimilarities (p, m) to all landmarks."""
+        sums = self.begin(len(to_landmarks))
+        sums.add(to_landmarks)
+        return sums.answer()
+
+    def nothing(self, n_points: int) -> Answer:
+        """What is known of points that are not embedded."""
+        widths = len(self.coordinates) * self.n_components, len(self.columns)
+        coordinates, trust = (np.full((n_points, width), np.nan) for width in widths)
+        return Answer(coordinates, trust, np.zeros(n_points, dtype=np.bool_))
+
+    def among_others(self, known: Answer, kept: BoolArray) -> Answer:
+        """Answers for those points that are kept, among all of them."""
+        if kept.all():
+            return known
+        everything = self.nothing(len(kept))
+        for whole, part in zip(everything, known, strict=True):
+            whole[kept] = part
+        return everything
+
+    def stacked(self, parts: list[Answer]) -> Answer:
+        """Answers for consecutive points as one."""
+        return Answer(*(np.concatenate(columns) for columns in zip(self.nothing(0), *parts, strict=True)))
+
+    def trust_in_units(self, answer: Answer, exponent: int) -> FloatArray:
+        """The columns of trust (p, t), taken to the user's units by a power of two."""
+        return np.asarray(np.ldexp(answer.trust, np.array(self.degrees) * exponent))
+
+
+def answers_of(model: Model, weight: float = 1.0) -> Answers:
+    """Ask a model; `weight` is that of restricted reconstruction."""
+    if isinstance(model, LandmarkModel):
+        return Answers(model, weight, ("projection", "restricted"), ("residual", "multiplier", "gap"), (2, 2, 1))
+    return Answers(model, weight, ("projection",), ("residual",), (model.residual_degree,))
+
+
+class _ClassicalSums:
+    """Only the moments of each point are kept."""
+
+    def __init__(self, model: LandmarkModel, weight: float, n_points: int) -> None:
+        self._model, self._weight, self._sums = model, weight, MomentSums(model, n_points)
+
+    def add(self, to_landmarks: AnyArray) -> None:
+        self._sums.add(to_landmarks)
+
+    def answer(self) -> Answer:
+        placed = placed_by_moments(self._model, self._sums.moments(), self._weight)
+        trust = np.stack([placed.residual, placed.multiplier, placed.gap], axis=1)
+        return Answer(np.hstack([placed.projection, placed.restricted]), trust, placed.ambiguous)
+
+
+class _WholeRows:
+    """Every dissimilarity is kept until all are there."""
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+        self._parts: list[AnyArray] = []
+
+    def add(self, to_landmarks: AnyArray) -> None:
+        self._parts.append(to_landmarks)
+
+    def answer(self) -> Answer:
+        rows = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)
+        placed = self._placer.place(rows)
+        return Answer(placed.coordinates, placed.residual[:, None], np.zeros(len(rows), dtype=np.bool_))

@@ -1,0 +1,88 @@
+"""Stages 7 and 9 of a direct method: what new rows look like, and how good the embedding is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.numerics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.partitions import RowPartitions
+from pipeline.stages.calibrate import write_calibration
+from pipeline.stages.evaluate import SAMPLE_BYTES, described
+from pipeline.stages.model import load_any_model, spectrum_figures
+from pipeline.stages.preprocess import PreparedSource
+from pipeline.stages.sample import points_of_rows
+from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, Json
+
+
+@dataclass(frozen=True)
+class DirectCalibrate(SingleStage):
+    """Each trust column of rows that are no landmarks, rising: rows that were not fitted are as good as new."""
+
+    embedded: Outcome
+    name = "calibrate"
+
+    def settings(self) -> Json:
+        return {"direct": True}
+
+    def inputs(self) -> list[str]:
+        return [self.embedded.ledger.digest]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        names = tuple(self.embedded.figures["columns"])
+        columns = self.embedded.ledger.read("calibration").read()
+        figures = write_calibration(ledger, names, columns, columns)
+        kept = ("weight", "exponent", "coordinate_exponent")
+        return {**figures, **{name: self.embedded.figures[name] for name in kept}}, list(names)
+
+
+@dataclass(frozen=True)
+class DirectEvaluate(SingleStage):
+    """Figures of quality on the sample that `embed` kept; those of neighborhoods only where rows are vectors."""
+
+    model: Outcome
+    embedded: Outcome
+    data: PreparedSource | None
+    partitions: RowPartitions
+    n_neighbors: int
+    seed: int
+    name = "evaluate"
+
+    def settings(self) -> Json:
+        return {"n_neighbors": self.n_neighbors, "seed": self.seed, "direct": True}
+
+    def inputs(self) -> list[str]:
+        return [self.embedded.ledger.digest]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        model, figures = load_any_model(self.model.ledger), self.embedded.figures
+        read = self.embedded.ledger.read
+        lengths, projection = read("to_landmarks").read().astype(np.float64), read("projection").read()
+        unscaled = np.ldexp(projection, -int(figures["coordinate_exponent"]))
+        quality = {
+            "sample_size": len(lengths),
+            "residual_variance": residual_variance(lengths, unscaled, model.coordinates).tolist(),
+            "normalized_stress": normalized_stress(lengths, unscaled, model.coordinates),
+            **spectrum_figures(model),
+        }
+        return {**quality, **self._neighborhoods(projection)}, []
+
+    def _neighborhoods(self, projection: AnyArray) -> Json:
+        every = slice(None, None, self._step())
+        rows = self.embedded.ledger.read("rows").read()[every]
+        k = min(self.n_neighbors, (len(rows) - 1) // 2)
+        if k < 1 or self.data is None:
+            return {"trustworthiness": None, "continuity": None}
+        points = points_of_rows(self.data, self.partitions, rows)
+        return {
+            "trustworthiness": described(trustworthiness(points, projection[every], k, seed=self.seed)),
+            "continuity": described(continuity(points, projection[every], k, seed=self.seed)),
+        }
+
+    def _step(self) -> int:
+        """Every so manieth of the sample has points that fit into memory."""
+        if self.data is None:
+            return 1
+        n_points = max(1, SAMPLE_BYTES // (8 * self.data.n_columns))
+        return -(-int(self.embedded.figures["n_sampled"]) // n_points) or 1
