@@ -1,12 +1,13 @@
 """The stages of an extension to a run that was measured straight from its landmarks, in their order."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from pipeline.config import ExtendSettings, FitSettings, fit_settings
 from pipeline.direct_fitting import kernel_choice, takes_affinities
 from pipeline.errors import InvalidInputError
 from pipeline.inputs import AnySource, as_table, comparison_of, partitions_of
-from pipeline.methods import METHODS, SIMILARITIES
+from pipeline.methods import METHODS, OBJECTS, SIMILARITIES
 from pipeline.numerics.extension.restricted import DiagonalWeight
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
@@ -35,10 +36,16 @@ def fitted_settings(space: DirectSpace | FittedSpace) -> FitSettings:
 
 
 def open_direct_batch(settings: ExtendSettings, space: DirectSpace) -> AnySource:
-    """New rows that are not vectors, of the kind that was fitted."""
+    """New rows that are not vectors, of the kind that was fitted; the fit's key is tried first, if none is given."""
     told = fitted_settings(space)
-    key = settings.key if settings.key is not None else told.key
-    if told.input == "objects":
+    if settings.key is None and told.key is not None:
+        with suppress(InvalidInputError):
+            return _open_as_told(settings, space, told, told.key)
+    return _open_as_told(settings, space, told, settings.key)
+
+
+def _open_as_told(settings: ExtendSettings, space: DirectSpace, told: FitSettings, key: str | None) -> AnySource:
+    if told.input == OBJECTS:
         source = open_objects(settings.source, key)
         if source.is_text != bool(space.stages["landmarks"].figures["is_text"]):
             raise InvalidInputError(f"{source.name} holds other objects than were fitted: texts there, numbers here.")

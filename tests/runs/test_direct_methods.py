@@ -1,0 +1,204 @@
+"""Methods that measure straight from the landmarks, on disk: fitted, extended, whatever the chunks and the workers."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from small import Counting, extended, fitted, roll_file
+
+from pipeline import open_run
+from pipeline.config import ClusterSettings, fit_settings
+from pipeline.errors import InvalidInputError
+from pipeline.fanout import executor
+from pipeline.fitting import fit
+from pipeline.methods import METHODS, SELECTIONS
+from pipeline.numerics.quality import procrustes_distance
+
+DIRECT = [name for name, method in METHODS.items() if not method.geodesic]
+LENGTHS = [name for name in DIRECT if METHODS[name].coordinates_are_lengths and name != "kernel-mds"]
+SETTINGS = {"n_landmarks": 40, "n_components": 2}
+
+
+def published(store):
+    opened = open_run(store)
+    return {name: opened.embedding(name).tobytes() for name in opened.arrays}
+
+
+def arrays(store, names):
+    opened = open_run(store)
+    return {name: opened.embedding(name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return roll_file(tmp_path_factory.mktemp("roll"), n_points=4200)
+
+
+@pytest.fixture(scope="module")
+def runs(source, tmp_path_factory):
+    """A run of each method in two partitions, made when it is first asked for."""
+    folder, made = tmp_path_factory.mktemp("runs"), {}
+
+    def run_of(method):
+        if method not in made:
+            fitted(source, folder / method, method=method, **SETTINGS)
+            made[method] = folder / method
+        return made[method]
+
+    return run_of
+
+
+@pytest.mark.parametrize("method", DIRECT)
+def test_a_rows_bytes_depend_neither_on_the_chunks_nor_on_being_new(source, runs, tmp_path, method):
+    store = runs(method)
+    fitted(source, tmp_path / "whole", method=method, **SETTINGS, partition_mib=64)
+    assert published(tmp_path / "whole") == published(store)
+    rows = np.load(source)[4000:4150]
+    np.save(tmp_path / "rows.npy", rows)
+    extended(store, tmp_path / "rows.npy", tmp_path / "extension")
+    fit_columns = arrays(store, open_run(store).arrays)
+    for name, column in fit_columns.items():
+        assert open_run(tmp_path / "extension").embedding(name).tobytes() == column[4000:4150].tobytes(), name
+
+
+@pytest.mark.parametrize("method", DIRECT)
+def test_landmarks_have_the_coordinates_of_the_model(runs, method):
+    opened = open_run(runs(method))
+    unit = 2.0 ** opened.stage_figures("embed")["coordinate_exponent"]
+    expected = opened.model.coordinates * unit
+    found = opened.embedding()[opened.landmark_rows]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_workers_give_the_bytes_of_the_serial_runs(source, runs, tmp_path):
+    with executor(ClusterSettings(n_workers=2)) as execute:
+        for method in DIRECT:
+            given = {"source": str(source), "store": str(tmp_path / method), "method": method, "partition_mib": 1}
+            fit(fit_settings({**SETTINGS, "n_neighbors": 8, **given}), execute=execute)
+    for method in DIRECT:
+        assert published(tmp_path / method) == published(runs(method)), method
+
+
+@pytest.mark.parametrize("method", DIRECT)
+def test_coordinates_scale_with_the_data_where_they_are_lengths(tmp_path, method):
+    points = np.random.default_rng(0).normal(size=(300, 3))
+    found = []
+    for exponent in (0, 100):
+        np.save(tmp_path / "points.npy", np.ldexp(points, exponent))
+        store = tmp_path / f"run{exponent}"
+        fitted(tmp_path / "points.npy", store, method=method, **SETTINGS, kernel="rbf")
+        found.append(open_run(store).embedding())
+    factor = 100 if method in LENGTHS else 0
+    np.testing.assert_array_equal(found[1], np.ldexp(found[0], factor))
+
+
+def test_a_gamma_is_in_the_units_of_the_data(tmp_path):
+    points = 1000 * np.random.default_rng(0).normal(size=(300, 3))
+    np.save(tmp_path / "points.npy", points)
+    for method in ("kernel-mds", "laplacian"):
+        fitted(tmp_path / "points.npy", tmp_path / method, method=method, **SETTINGS, gamma=1e-6)
+    gram = np.exp(-1e-6 * cdist(points, points, "sqeuclidean"))
+    opened = open_run(tmp_path / "kernel-mds")
+    marks = opened.landmark_rows
+    squared = 2 - 2 * gram[np.ix_(marks, marks)]
+    expected = np.linalg.eigvalsh(-0.5 * (squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()))[::-1]
+    np.testing.assert_allclose(opened.model.eigenvalues, expected[:2], rtol=1e-6)
+    assert open_run(tmp_path / "laplacian").model.gamma / 1e-6 == 2.0 ** (
+        2 * open_run(tmp_path / "laplacian").stage_figures("embed")["exponent"]
+    )
+
+
+def test_rows_with_missing_entries_take_no_part(tmp_path):
+    points = np.random.default_rng(0).normal(size=(300, 3))
+    points[[7, 100]] = np.nan
+    np.save(tmp_path / "points.npy", points)
+    fitted(tmp_path / "points.npy", tmp_path / "run", method="spectral", **SETTINGS, missing="drop")
+    opened = open_run(tmp_path / "run")
+    for name, value in (("component", -1), ("labels", -1)):
+        np.testing.assert_array_equal(np.flatnonzero(opened.embedding(name) == value), [7, 100])
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(opened.embedding()).any(axis=1)), [7, 100])
+
+
+def test_only_what_depends_on_a_setting_is_computed_again(source, runs, tmp_path):
+    fitted(source, tmp_path / "run", method="mds", **SETTINGS)
+    again = fitted(source, tmp_path / "run", method="mds", **SETTINGS)
+    assert again.stages == []
+    other = fitted(source, tmp_path / "run", method="mds", **{**SETTINGS, "n_components": 3})
+    assert other.stages == ["model", "embed", "calibrate", "evaluate", "publish"]
+    stress = fitted(source, tmp_path / "run", method="lle", **SETTINGS)
+    assert "validate" not in stress.stages
+    assert "landmarks" not in stress.stages
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_landmarks_are_different_rows_however_chosen_and_however_rows_repeat(tmp_path, selection):
+    points = np.random.default_rng(0).normal(size=(60, 3))
+    np.save(tmp_path / "points.npy", np.repeat(points, 50, axis=0))
+    fitted(tmp_path / "points.npy", tmp_path / "run", method="mds", **SETTINGS, landmark_selection=selection)
+    rows = open_run(tmp_path / "run").landmark_rows
+    assert len(np.unique(rows // 50)) == len(rows) == 40
+
+
+def test_too_few_different_rows_for_the_landmarks_are_counted(tmp_path):
+    np.save(tmp_path / "points.npy", np.repeat(np.random.default_rng(0).normal(size=(30, 3)), 50, axis=0))
+    with pytest.raises(InvalidInputError, match=r"n_landmarks=40 is out of range; .* has 30 distinct rows"):
+        fitted(tmp_path / "points.npy", tmp_path / "run", method="mds", **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "mds", "extension": "stress"}, "use one of 'projection', 'restricted', 'kernel-mapping', 'rbf'"),
+        ({"method": "lle", "extension": "projection"}, "use one of 'weights', 'kernel-mapping', 'rbf'"),
+        ({"method": "isomap", "metric": "cosine"}, "metric='cosine' does not go with method='isomap'"),
+        ({"method": "mds", "metric": "hamming"}, "metric='hamming' is not known; use one of 'euclidean'"),
+        ({"method": "kernel-mds", "kernel": "sigmoid"}, "kernel='sigmoid' is not known"),
+        ({"method": "mds", "metric": "a:b"}, "input='objects'"),
+        ({"method": "mds", "input": "objects"}, "metric='euclidean' is none; name one as package.module:function"),
+        ({"method": "isomap", "input": "dissimilarities"}, "input='dissimilarities' does not go with method='isomap'"),
+        ({"method": "mds", "n_clusters": 3}, "n_clusters=3 means nothing with method='mds'"),
+        ({"method": "mds", "radius": 3.0}, "radius=3.0 means nothing"),
+        ({"method": "lle", "stress_neighbors": 3}, "stress_neighbors=3 means nothing"),
+        ({"method": "mds", "input": "similarities", "standardize": True}, "standardize=True means nothing"),
+        ({"method": "mds", "input": "similarities", "landmark_selection": "trace"}, "use 'random'"),
+        ({"method": "lle", "n_landmarks": 5}, "n_neighbors=8 is out of range; lle takes the neighbors among the 5"),
+        ({"method": "sammonn"}, "'sammon'"),
+    ],
+)
+def test_choices_that_do_not_go_together_are_refused(tmp_path, settings, message):
+    np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(60, 3)))
+    with pytest.raises(InvalidInputError, match=message):
+        fitted(tmp_path / "points.npy", tmp_path / "run", **{"n_landmarks": 20, **settings})
+
+
+def test_another_extension_of_the_same_landmarks_places_the_others_nearby(source, runs, tmp_path):
+    reference = open_run(runs("mds")).embedding()
+    for extension in ("kernel-mapping", "rbf"):
+        fitted(source, tmp_path / extension, method="mds", extension=extension, **SETTINGS)
+        assert open_run(tmp_path / extension).arrays == ("projection", "residual", "nearest", "component")
+        assert procrustes_distance(reference, open_run(tmp_path / extension).embedding()) < 0.2
+
+
+def test_jointly_and_along_arcs_only_where_there_are_two_answers(source, runs, tmp_path):
+    np.save(tmp_path / "rows.npy", np.load(source)[:20])
+    extended(runs("mds"), tmp_path / "rows.npy", tmp_path / "joint", joint=5, arc=4, arc_rows=(3,))
+    opened = open_run(tmp_path / "joint")
+    rows, arcs = opened.arcs()
+    np.testing.assert_array_equal(rows, [3])
+    np.testing.assert_allclose(arcs[0, [0, -1]], [opened.embedding()[3], opened.embedding("restricted")[3]], atol=1e-9)
+    # Euclidean distances are met by the points' own places as well as can be.
+    assert np.isfinite(opened.embedding("joint")).all()
+    with pytest.raises(InvalidInputError, match="joint=5 does not go with the fitted run: method='lle'"):
+        extended(runs("lle"), tmp_path / "rows.npy", tmp_path / "other", joint=5)
+
+
+def test_a_batch_of_another_kind_drifts_and_one_of_the_same_does_not(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "points.npy", rng.normal(size=(2000, 4)) * [3, 2, 0.1, 0.1])
+    np.save(tmp_path / "alike.npy", rng.normal(size=(500, 4)) * [3, 2, 0.1, 0.1])
+    np.save(tmp_path / "lifted.npy", rng.normal(size=(500, 4)) * [3, 2, 0.1, 0.1] + [0, 0, 1, 0])
+    fitted(tmp_path / "points.npy", tmp_path / "run", method="mds", **SETTINGS)
+    for name, drifts in (("alike", False), ("lifted", True)):
+        assert extended(tmp_path / "run", tmp_path / f"{name}.npy", tmp_path / name).drift["drifts"] == drifts
+    watch = Counting()
+    extended(tmp_path / "run", tmp_path / "alike.npy", tmp_path / "alike", watch)
+    assert watch.stages == []
