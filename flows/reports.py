@@ -38,8 +38,9 @@ def _counts(found: Json) -> Json:
         counts["n_audited"] = found["probes"]["audited"]
     if "components" in found:
         counts["components"] = found["components"]
-    if "n_evaluations" in found.get("rows", {}):
-        counts["n_evaluations"] = found["rows"]["n_evaluations"]
+    evaluations = [found.get(stage, {}).get("n_evaluations", 0) for stage in ("subset", "rows")]
+    if any(evaluations):
+        counts["n_evaluations"] = sum(evaluations)
     return counts
 
 

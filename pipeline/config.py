@@ -23,7 +23,7 @@ NUMBERS = (
     *("pca", "n_neighbors", "recall", "n_landmarks"),
     *("n_components", "diagonal_weight", "seed", "partition_mib"),
     *("joint", "arc", "level"),
-    *("gamma", "degree", "constant", "radius", "n_clusters", "regularization", "stress_neighbors"),
+    *("gamma", "degree", "constant", "radius", "n_clusters", "n_evaluated", "regularization", "stress_neighbors"),
 )
 TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 # Row and node number share the 63 bits of a key in the neighbor search.

@@ -22,7 +22,8 @@ SUMS = 2e-9
 @dataclass(frozen=True)
 class DirectShape:
     """What a fit by a direct method depends on: sizes in numbers and bytes. `measured` says that distances between
-    vectors are computed, `evaluated` that a function of the user's is."""
+    vectors are computed; `n_evaluated` landmarks are compared with every row by a function of the user's, and for
+    `n_estimated` the distances are estimated."""
 
     n_rows: int
     n_columns: int
@@ -34,7 +35,8 @@ class DirectShape:
     method: str
     extension: str
     measured: bool
-    evaluated: bool
+    n_evaluated: int
+    n_estimated: int
     finds_axes: bool
 
     @property
@@ -58,8 +60,10 @@ def direct_tasks(shape: DirectShape) -> dict[str, int]:
     tasks = {"validate": shape.n_partitions, "landmarks": 1}
     if shape.finds_axes:
         tasks["axes"] = -(-shape.n_rows // (64 * ROWS_PER_GRAIN))
-    if shape.evaluated:
-        tasks["rows"] = -(-shape.n_rows // ROWS_PER_GRAIN) * -(-shape.n_landmarks // LANDMARKS_PER_TASK)
+    if shape.n_estimated:
+        tasks["subset"] = 1
+    if shape.n_evaluated:
+        tasks["rows"] = -(-shape.n_rows // ROWS_PER_GRAIN) * -(-shape.n_evaluated // LANDMARKS_PER_TASK)
     return {
         **tasks,
         "model": 1,
@@ -79,7 +83,8 @@ def direct_seconds(shape: DirectShape) -> dict[str, float]:
         "validate": 0.1 + 6e-9 * source,
         "axes": 4e-9 * source + 1e-10 * n * columns**2,
         "landmarks": 0.1 + 4e-9 * source + 3e-8 * m * m * max(1, columns),
-        "rows": SECONDS_PER_CALL * n * m,
+        "subset": SECONDS_PER_CALL * m * m,
+        "rows": SECONDS_PER_CALL * n * shape.n_evaluated,
         "model": 0.05 + DECOMPOSED * m**3 + PAIRS.get(shape.method, 0.0) * m * m * 10,
         "embed": measuring + (1.2e-6 + 2e-7 * d) * n + PLACED.get(shape.extension, SUMS) * n * m * (1 + d),
         "calibrate": 0.02,
@@ -97,7 +102,8 @@ def direct_bytes(shape: DirectShape) -> dict[str, int]:
     size = {
         "validate": 32 * shape.n_columns * (n // 4096 + 1),
         "landmarks": 8 * m * (shape.n_columns + 1),
-        "rows": 8 * n * m,
+        "subset": 8 * m * m,
+        "rows": 8 * n * shape.n_evaluated,
         "model": 8 * m * (m if shape.extension not in ("projection", "restricted") else 4 * d),
         "embed": values + 20 * n + 8 * sampled,
         "publish": values,

@@ -15,6 +15,7 @@ from pipeline.sources.objects import ObjectSource, open_objects
 from pipeline.sources.proximities import ProximitySource, open_proximities
 from pipeline.stages.batch import ReplayedSource, ValidateBatch
 from pipeline.stages.direct.asked import DirectAnswers
+from pipeline.stages.direct.estimated import EstimatedRows
 from pipeline.stages.direct.objects import Compare, ComparedRows, ScanObjects
 from pipeline.stages.direct.place import DirectPlace
 from pipeline.stages.direct.providers import Provider, VectorRows
@@ -95,9 +96,11 @@ def _provider(
         return GivenRows(source, scanned, landmarks, similar, affinity, told.own_key, space.exponent)
     if isinstance(source, ObjectSource):
         comparison = comparison_of(told)
-        compared = done(Compare(source, done(ScanObjects(source, cut)), landmarks, comparison))
+        subset = fitted.get("subset")
+        compared = done(Compare(source, done(ScanObjects(source, cut)), landmarks, comparison, subset))
         kernel = comparison.is_kernel
-        return ComparedRows(compared, landmarks, kernel, source.name, space.exponent, fitted["rows"])
+        values = ComparedRows(compared, landmarks, kernel, source.name, space.exponent, fitted["rows"])
+        return values if subset is None else EstimatedRows(values, subset, has_landmarks=False)
     return _vector_rows(settings, told, space, as_table(source), cut, done)
 
 

@@ -18,6 +18,7 @@ from pipeline.sources.objects import ObjectSource
 from pipeline.sources.proximities import ProximitySource
 from pipeline.stages.direct.asked import DirectAnswers
 from pipeline.stages.direct.embed import DirectEmbed
+from pipeline.stages.direct.estimated import EstimatedRows, Subset
 from pipeline.stages.direct.evaluate import DirectCalibrate, DirectEvaluate
 from pipeline.stages.direct.landmarks import DirectLandmarks
 from pipeline.stages.direct.model import DirectModel
@@ -117,7 +118,8 @@ def direct_shape(settings: FitSettings, source: AnySource) -> DirectShape:
         method=settings.method,
         extension=settings.chosen_extension,
         measured=settings.input == VECTORS,
-        evaluated=settings.evaluates,
+        n_evaluated=(settings.n_evaluated or m) if settings.evaluates else 0,
+        n_estimated=m - settings.n_evaluated if settings.n_evaluated else 0,
         finds_axes=settings.pca is not None,
     )
 
@@ -174,5 +176,18 @@ def _compared(settings: FitSettings, source: ObjectSource, done: Runner) -> Meas
     cut = partitions_of(source, m, settings.partition_mib)
     scanned = done(ScanObjects(source, cut))
     landmarks = done(ObjectLandmarks(source, scanned, m, settings.seed))
-    compared = done(Compare(source, scanned, landmarks, comparison))
-    return Measured(ComparedRows(compared, landmarks, comparison.is_kernel, source.name), landmarks, cut)
+    subset = None
+    if settings.n_evaluated is not None:
+        subset = done(Subset(landmarks, comparison, evaluated_count(settings.n_evaluated, m)))
+    compared = done(Compare(source, scanned, landmarks, comparison, subset))
+    provider = ComparedRows(compared, landmarks, comparison.is_kernel, source.name)
+    return Measured(provider if subset is None else EstimatedRows(provider, subset), landmarks, cut)
+
+
+def evaluated_count(n_evaluated: int, n_landmarks: int) -> int:
+    """How many landmarks every row is compared with."""
+    if n_evaluated > n_landmarks:
+        raise InvalidInputError(
+            f"n_evaluated={n_evaluated} is out of range; there are {n_landmarks} landmarks: use at most so many."
+        )
+    return n_evaluated

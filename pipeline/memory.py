@@ -123,6 +123,7 @@ def direct_peaks(partition_bytes: int, n_columns: int, n_landmarks: int) -> dict
         "validate": 3 * partition_bytes + 4096 * n_columns * 24,
         "axes": 3 * 8 * n_columns**2 + 4096 * n_columns * 24,
         "landmarks": 50 * n_landmarks * n_columns * 16 + 3 * partition_bytes,
+        "subset": 8 * 8 * n_landmarks**2,
         "rows": blocks,
         "model": 12 * 8 * n_landmarks**2,
         "embed": 4 * partition_bytes + blocks,

@@ -73,6 +73,11 @@ class MethodSettings(BaseModel):
     own_key: str | None = Field(
         None, description="Of similarities: array (or .npy file) with the similarity of each point to itself."
     )
+    n_evaluated: int | None = Field(
+        None,
+        ge=2,
+        description="Of objects: call the metric only for so many of the landmarks, and estimate the other distances.",
+    )
     n_clusters: int | None = Field(None, ge=2, description="Of spectral: how many clusters; n_components by default.")
     regularization: float = Field(1e-3, gt=0, lt=1, description="Of lle: keeps the weights of neighbors apart.")
     stress_neighbors: int | None = Field(
@@ -156,6 +161,7 @@ class MethodSettings(BaseModel):
             "radius": not self.is_geodesic or self.input != VECTORS,
             "landmarks_key": self.input not in (DISSIMILARITIES, SIMILARITIES),
             "own_key": self.input != SIMILARITIES,
+            "n_evaluated": self.input != OBJECTS or self.method == "kernel-mds",
             "n_clusters": self.method != "spectral",
             "stress_neighbors": self.method != "sammon",
             **dict.fromkeys(OF_VECTORS, self.input != VECTORS),

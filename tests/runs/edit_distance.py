@@ -1,4 +1,4 @@
-"""Functions of two texts, as a user would name them for a run."""
+"""Functions of two objects, as a user would name them for a run."""
 
 
 def levenshtein(a, b):
@@ -14,6 +14,11 @@ def levenshtein(a, b):
 def shared_letters(a, b):
     """An inner product: of how often each letter occurs."""
     return sum(a.count(letter) * b.count(letter) for letter in "ACGT")
+
+
+def apart(a, b):
+    """The Euclidean distance of two rows of numbers."""
+    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5
 
 
 def lopsided(a, b):

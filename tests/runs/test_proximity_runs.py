@@ -160,6 +160,25 @@ def test_a_function_is_called_once_for_every_landmark_and_row(strings, tmp_path)
     assert open_run(tmp_path / "extension").embedding()[:5].tobytes() == opened.embedding()[:5].tobytes()
 
 
+def test_estimates_from_a_few_evaluations_are_exact_where_the_few_span_all(points, tmp_path):
+    """Five-dimensional points by a function: six of them are enough to know all distances."""
+    rows = saved(tmp_path / "points.npy", points)
+    settings = {"method": "mds", "metric": "edit_distance:apart", **OBJECTS}
+    fitted(rows, tmp_path / "all", **settings)
+    fitted(rows, tmp_path / "few", **settings, n_evaluated=6)
+    whole, few = open_run(tmp_path / "all"), open_run(tmp_path / "few")
+    assert few.stage_figures("subset")["n_evaluations"] == 30 * 30
+    assert few.stage_figures("rows")["n_evaluations"] == 6 * N_POINTS
+    np.testing.assert_allclose(few.embedding(), whole.embedding(), rtol=0, atol=1e-6)
+    new = saved(tmp_path / "new.npy", points[:9] + 0.1)
+    for name in ("all", "few"):
+        extended(tmp_path / name, new, tmp_path / f"{name} extended")
+    found, expected = (open_run(tmp_path / f"{name} extended").embedding() for name in ("few", "all"))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    with pytest.raises(InvalidInputError, match="n_evaluated=31 is out of range; there are 30 landmarks"):
+        fitted(rows, tmp_path / "many", **settings, n_evaluated=31)
+
+
 def test_a_kernel_of_ones_own(strings, tmp_path):
     fitted(strings, tmp_path / "run", method="kernel-mds", kernel="edit_distance:shared_letters", **OBJECTS)
     opened, words = open_run(tmp_path / "run"), texts(300)

@@ -108,19 +108,21 @@ def landmark_objects(landmarks: Outcome) -> Any:
 @dataclass(frozen=True)
 class Compare(Stage):
     """Values `values` (p, b) of each grain of rows and each few landmarks, in double precision; of a kernel also those
-    of rows to themselves, `own` (p,), beside the first landmarks'."""
+    of rows to themselves, `own` (p,), beside the first landmarks'. With a `subset`, only landmarks in it count."""
 
     source: ObjectSource
     scanned: Outcome
     landmarks: Outcome
     comparison: Comparison
+    subset: Outcome | None = None
     name = "rows"
 
     def settings(self) -> Json:
         return {"provider": "function", "function": self.comparison.function, "is_kernel": self.comparison.is_kernel}
 
     def inputs(self) -> list[str]:
-        return [str(self.scanned.figures["content"]), self.landmarks.ledger.digest]
+        subset = [] if self.subset is None else [self.subset.ledger.digest]
+        return [str(self.scanned.figures["content"]), self.landmarks.ledger.digest, *subset]
 
     def n_partitions(self) -> int:
         return self._n_batches * -(-self.source.n_rows // GRAIN_ROWS)
@@ -144,11 +146,17 @@ class Compare(Stage):
 
     @cached_property
     def _objects(self) -> Any:
-        return landmark_objects(self.landmarks)
+        objects = landmark_objects(self.landmarks)
+        if self.subset is None:
+            return objects
+        return [objects[place] for place in self.subset.ledger.read("subset").read().tolist()]
 
     @property
     def _n_batches(self) -> int:
-        return -(-int(self.landmarks.figures["n_landmarks"]) // LANDMARKS_PER_TASK)
+        n_compared = (
+            self.landmarks.figures["n_landmarks"] if self.subset is None else self.subset.figures["n_evaluated"]
+        )
+        return -(-int(n_compared) // LANDMARKS_PER_TASK)
 
 
 @dataclass(frozen=True)
@@ -184,12 +192,15 @@ class ComparedRows:
         return exponent // 2 if self.is_kernel else exponent
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
-        values = np.concatenate([self._grain(grain, start, stop) for grain in _grains(start, stop)])
-        everything = np.ones(stop - start, dtype=np.bool_)
+        values, everything = self.values(start, stop), np.ones(stop - start, dtype=np.bool_)
         if not self.is_kernel:
             return np.ldexp(values, -self.exponent), everything
         own = np.concatenate([self._part("own", grain, 0, start, stop) for grain in _grains(start, stop)])
         return self._induced(values, own), everything
+
+    def values(self, start: int, stop: int) -> FloatArray:
+        """What the function gave (p, b) for the rows from `start` up to `stop`."""
+        return np.concatenate([self._grain(grain, start, stop) for grain in _grains(start, stop)])
 
     def between(self) -> FloatArray:
         found = np.concatenate([self._row(row) for row in self._landmark_rows.tolist()])

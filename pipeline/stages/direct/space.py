@@ -13,7 +13,7 @@ from pipeline.stages.stage import Outcome
 from pipeline.types import FloatArray, Json
 
 NEEDED = ("validate", "landmarks", "model", "calibrate")
-OPTIONAL = ("axes", "rows", "register")
+OPTIONAL = ("axes", "subset", "rows", "register")
 
 
 @dataclass(frozen=True)
