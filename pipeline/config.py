@@ -234,7 +234,7 @@ class RefitSettings(JobSettings):
 TABLES: dict[type[JobSettings], str | None] = {FitSettings: None, ExtendSettings: "extend", RefitSettings: "refit"}
 # Keys at the top of the file that hold for every command.
 COMMON = ("store", "partition_mib", "cluster")
-OTHER_TABLES = ("extend", "refit", "schedule")
+OTHER_TABLES = ("extend", "refit", "schedule", "study")
 FIELDS = {*ClusterSettings.model_fields, *(name for model in TABLES for name in model.model_fields)}
 Settings = TypeVar("Settings", bound=JobSettings)
 
@@ -270,13 +270,14 @@ def job_settings(model: type[Settings], given: Mapping[str, Any], file: Path | N
 
 def _of_file(model: type[JobSettings], content: dict[str, Any]) -> dict[str, Any]:
     """What a file says to one command."""
-    table = TABLES[model]
+    table, for_a_fit = TABLES[model], {name: value for name, value in content.items() if name not in OTHER_TABLES}
     if table is None:
-        return {name: value for name, value in content.items() if name not in OTHER_TABLES}
+        return for_a_fit
     own = content.get(table, {})
     if not isinstance(own, dict):
         raise InvalidInputError(f"{table}={own!r} in the configuration is not a table; write [{table}] above its keys.")
-    return {**{name: content[name] for name in COMMON if name in content}, **own}
+    common = for_a_fit if issubclass(model, FitSettings) else COMMON
+    return {**{name: content[name] for name in common if name in content}, **own}
 
 
 def read_toml(file: Path) -> dict[str, Any]:
