@@ -1,0 +1,311 @@
+"""The interpolant of one neighborhood: its system factored once, then the weights of its nodes for any query.
+
+The value at a query y of the interpolant of [M eq. 8, 14] is a fixed combination of the nodes' rows: whatever those
+rows are, s(y) = sum_j w_j(y) x_j, where w solves one system with one right side,
+
+    [Phi P] [w]   [phi(y)]
+    [P'  0] [c] = [p(y)  ],      Phi_ij = g(|y_i - y_j|),  phi_j(y) = g(|y - y_j|),  P_jt = p_t(y_j).
+
+| symbol | variable        | shape  |                                                                        |
+|--------|-----------------|--------|------------------------------------------------------------------------|
+| y_j    | nodes.positions | (d, k) | centered, and in units of the neighborhood's size                      |
+| P      | monomials       | (c, k) |                                                                        |
+| Q      | basis           | (r, k) | columns of P made orthonormal, without those that depend on others     |
+| Pi     | I - QQ'         | (k, k) | the projector onto what is orthogonal to all polynomials               |
+| M      | matrix          | (k, k) | Pi Phi Pi + tau QQ', positive definite                                 |
+| S      | images          | (r, k) | Phi Q - Q (Q' Phi Q + tau I) / 2, so that M = Phi - QS' - SQ'          |
+| z      | fixed           | (r,)   | Q'w: the orthonormal polynomials at y                                  |
+
+w = Qz + M^-1 Pi (phi(y) - Phi Qz). tau is the mean eigenvalue of the other part, and so does not touch M's condition.
+Nothing is special where polynomials alone fit the nodes (r = k): there M = tau I.
+
+Neighborhoods that are not as they should be:
+- Nodes that coincide are one node, and its weight is shared out equally: the mean of their rows is interpolated.
+- Polynomials that are 0, or depend on lower ones, at all nodes are left out. Nodes in a plane of fewer dimensions have
+  a linear part along that plane and none across, whichever way it lies: coordinates are turned to the plane first.
+- Where M has no factor in double precision, the least power of ten of its diagonal that helps is added to it. Where
+  nodes nearly coincide rows are then smoothed over instead of interpolated exactly. (Where they do not quite, and rows
+  contradict each other, the interpolant does swing far: so its definition wants it, and the weights' sizes tell.)
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.inverse_algebra import (
+    add_rows,
+    has_factor,
+    inner_product,
+    mirror,
+    norm_of,
+    norm_of_inverse,
+    solve,
+)
+from pipeline.numerics.inverse_kernels import GAUSSIAN, SHEPARD, Radial, Terms, apply_radial
+from pipeline.numerics.inverse_nodes import (
+    COINCIDING,
+    NOBODY,
+    Nodes,
+    fill_distance,
+    fill_squares,
+    fill_squares_from,
+    gather,
+    least_of,
+    merge,
+    room_for_nodes,
+    span_directions,
+)
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+MERGED, NOT_UNISOLVENT, ILL_CONDITIONED, REGULARIZED, DROPPED, UNDEFINED = 1, 2, 4, 8, 16, 32
+# Of a polynomial's size at the nodes: what rounding leaves of one that depends on others.
+DEPENDENT = 1e-10
+# Beyond it weights have fewer than four right digits.
+HIGHEST_CONDITION = 1e12
+# Of the diagonal, the first that is added to a matrix that has no factor; and how often it may grow tenfold.
+FIRST_ADDED, MOST_TRIES = 1e-13, 14
+
+
+class Room(NamedTuple):
+    """What one neighborhood takes, up to k nodes with up to r polynomials of c terms; see the table above.
+
+    triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are the nodes'
+    coordinates along the directions (d, d) in which they spread. The last five are those of one query.
+    """
+
+    nodes: Nodes
+    directions: FloatArray
+    turned: FloatArray
+    monomials: FloatArray
+    sources: IntArray
+    triangle: FloatArray
+    basis: FloatArray
+    crossed: FloatArray
+    images: FloatArray
+    matrix: FloatArray
+    factor: FloatArray
+    place: FloatArray
+    terms: FloatArray
+    fixed: FloatArray
+    weights: FloatArray
+    spare: FloatArray
+
+
+class Facts(NamedTuple):
+    """Of one neighborhood: distinct nodes, polynomials kept, size; the fill distance, and the length that the kernel
+    goes by, in units of the size; tau, condition, flags."""
+
+    n_nodes: int
+    n_terms: int
+    unit: float
+    fill_distance: float
+    length: float
+    tau: float
+    condition: float
+    flags: int
+
+
+def room_for(k: int, d: int, terms: Terms) -> Room:
+    c = len(terms.parents)
+    r = min(k, c)
+    return Room(
+        nodes=room_for_nodes(k, d),
+        directions=np.empty((d, d)),
+        turned=np.empty((d, k)),
+        monomials=np.empty((c, k)),
+        sources=np.empty(r, dtype=np.int64),
+        triangle=np.empty((r, r)),
+        basis=np.empty((r, k)),
+        crossed=np.empty((r, r)),
+        images=np.empty((r, k)),
+        matrix=np.empty((k, k)),
+        factor=np.empty((k, k)),
+        place=np.empty(d),
+        terms=np.empty(c),
+        fixed=np.empty(r),
+        weights=np.empty(k),
+        spare=np.empty(k),
+    )
+
+
+@compiled
+def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, length: float, room: Room) -> Facts:
+    """Factor the system of the nodes that `places` (k,) names, rows of points (n, d) or NOBODY.
+
+    The kernel goes by the `length` if that is above 0, else by the neighborhood's own fill distance.
+    """
+    n, unit = gather(points, places, room.nodes)
+    if n == 0:
+        return Facts(0, 0, 1.0, 0.0, 1.0, 1.0, np.nan, UNDEFINED)
+    flags = 0
+    fill_squares(room.nodes, n, room.matrix)
+    if least_of(room.nodes.nearest[:n]) <= COINCIDING * COINCIDING:
+        n, flags = merge(room.nodes, n, room.matrix), MERGED
+        fill_squares(room.nodes, n, room.matrix)
+    own = fill_distance(room.nodes, n)
+    # A single node is near to everything.
+    used = length / unit if length > 0.0 else (own if own > 0.0 else np.inf)
+    if radial.kind == SHEPARD:
+        return Facts(n, 0, unit, own, used, 1.0, 1.0, flags)
+    n_terms = _fit_polynomials(terms, room, n)
+    tau, size = _fill_matrix(radial, used, room, n, n_terms)
+    estimate, found = _factored(size, room, n)
+    flags |= found | (NOT_UNISOLVENT if n_terms < len(terms.parents) else 0)
+    return Facts(n, n_terms, unit, own, used, tau, estimate, flags)
+
+
+@compiled
+def _fit_polynomials(terms: Terms, room: Room, n: int) -> int:
+    """Q: what each monomial has that those before it have not, of unit size at the nodes; how many there are."""
+    span_directions(room.nodes, n, room.directions, room.turned, room.spare[:n])
+    for a in range(len(room.directions)):
+        room.turned[a, :n] = 0.0
+        add_rows(room.turned[a, :n], 1.0, room.directions[a], room.nodes.positions, 0)
+    found = 0
+    for t in range(len(terms.parents)):
+        monomial, parent, coordinate = room.monomials[t, :n], terms.parents[t], terms.coordinates[t]
+        for j in range(n):
+            monomial[j] = 1.0 if parent == NOBODY else room.monomials[parent, j] * room.turned[coordinate, j]
+        if found < n and _is_new(monomial, found, room):
+            room.sources[found] = t
+            found += 1
+    return found
+
+
+@compiled
+def _is_new(monomial: AnyArray, found: int, room: Room) -> bool:
+    """Put a polynomial behind those found, made orthonormal to them, unless it depends on them.
+
+    Twice, for after once rounding is left of what was taken away.
+    """
+    polynomial, recurrence = room.basis[found, : len(monomial)], room.triangle[found]
+    for j in range(len(monomial)):
+        polynomial[j] = monomial[j]
+    recurrence[: found + 1] = 0.0
+    for _ in range(2):
+        for s in range(found):
+            known = room.basis[s, : len(monomial)]
+            along = inner_product(known, polynomial)
+            recurrence[s] += along
+            for j in range(len(polynomial)):
+                polynomial[j] -= along * known[j]
+    size = np.sqrt(inner_product(polynomial, polynomial))
+    if size <= DEPENDENT * np.sqrt(inner_product(monomial, monomial)):
+        return False
+    recurrence[found] = size
+    for j in range(len(polynomial)):
+        polynomial[j] /= size
+    return True
+
+
+@compiled
+def _fill_matrix(radial: Radial, length: float, room: Room, n: int, r: int) -> tuple[float, float]:
+    """M in place of the squared distances, its upper half; tau, and the norm of Phi."""
+    matrix, basis, images = room.matrix, room.basis, room.images
+    for i in range(n):
+        apply_radial(radial, length, matrix[i, i:n])
+    mirror(matrix, n)
+    size = norm_of(matrix, room.spare[:n])
+    for s in range(r):
+        images[s, :n] = 0.0
+        add_rows(images[s, :n], 1.0, basis[s, :n], matrix, 0)
+    trace = float(n) if radial.kind == GAUSSIAN else 0.0
+    for s in range(r):
+        for t in range(r):
+            room.crossed[s, t] = inner_product(basis[t, :n], images[s, :n])
+        trace -= room.crossed[s, s]
+    tau = trace / (n - r) if n > r and trace > 0.0 else 1.0
+    for s in range(r):
+        room.crossed[s, s] += tau
+        add_rows(images[s, :n], -0.5, room.crossed[s, :r], basis, 0)
+    for i in range(n):
+        add_rows(matrix[i, i:n], -1.0, basis[:r, i], images, i)
+        add_rows(matrix[i, i:n], -1.0, images[:r, i], basis, i)
+    return tau, size
+
+
+@compiled
+def _factored(size: float, room: Room, n: int) -> tuple[float, int]:
+    """The condition once M has a factor, flags.
+
+    It is |Phi| |M^-1|: rounding comes in at the size of Phi, before polynomials are taken out of it.
+    """
+    added, largest = 0.0, 0.0
+    for j in range(n):
+        largest = max(largest, room.matrix[j, j])
+    for _ in range(MOST_TRIES):
+        if has_factor(room.matrix, n, added, room.factor):
+            estimate = max(1.0, size * norm_of_inverse(room.factor, room.weights[:n], room.spare[:n]))
+            flags = (REGULARIZED if added > 0.0 else 0) | (ILL_CONDITIONED if estimate > HIGHEST_CONDITION else 0)
+            return estimate, flags
+        added = max(10.0 * added, FIRST_ADDED * largest)
+    return np.nan, UNDEFINED
+
+
+@compiled
+def weigh(query: AnyArray, radial: Radial, terms: Terms, facts: Facts, room: Room, weights: AnyArray) -> float:
+    """The weights (k,) of a prepared neighborhood's places for a query (d,); its distance from the nearest node."""
+    nodes, n, right_side = room.nodes, facts.n_nodes, room.weights[: facts.n_nodes]
+    for a in range(len(query)):
+        room.place[a] = (query[a] - nodes.center[a]) / facts.unit
+    fill_squares_from(room.place, nodes, 0, right_side)
+    nearest = least_of(right_side)
+    if radial.kind == SHEPARD:
+        _weigh_by_nearness(radial, facts.length, nearest, nodes, right_side)
+    else:
+        apply_radial(radial, facts.length, right_side)
+        _evaluate_polynomials(terms, facts.n_terms, room)
+        _solve_for(facts.n_terms, n, room)
+    for place in range(len(weights)):
+        node = nodes.node_of[place]
+        weights[place] = right_side[node] / nodes.counts[node] if node != NOBODY else 0.0
+    return float(np.sqrt(nearest) * facts.unit)
+
+
+@compiled
+def _weigh_by_nearness(radial: Radial, length: float, nearest: float, nodes: Nodes, squares: AnyArray) -> None:
+    """Shepard's weights [M eq. 17], from squares above the least: far from all nodes they would be 0/0."""
+    for j in range(len(squares)):
+        squares[j] -= nearest
+    apply_radial(radial, length, squares)
+    total = 0.0
+    for j in range(len(squares)):
+        squares[j] *= nodes.counts[j]
+        total += squares[j]
+    for j in range(len(squares)):
+        squares[j] /= total
+
+
+@compiled
+def _evaluate_polynomials(terms: Terms, r: int, room: Room) -> None:
+    """z: the orthonormal polynomials at a query's place, by the steps that made them at the nodes."""
+    for t in range(len(terms.parents)):
+        if terms.parents[t] == NOBODY:
+            room.terms[t] = 1.0
+        else:
+            along = inner_product(room.directions[terms.coordinates[t]], room.place)
+            room.terms[t] = room.terms[terms.parents[t]] * along
+    for s in range(r):
+        known = inner_product(room.triangle[s, :s], room.fixed[:s])
+        room.fixed[s] = (room.terms[room.sources[s]] - known) / room.triangle[s, s]
+
+
+@compiled
+def _solve_for(r: int, n: int, room: Room) -> None:
+    """w in place of phi(y). It gets its part in the polynomials last, and so reproduces them down to rounding."""
+    weights = room.weights[:n]
+    add_rows(weights, -1.0, room.fixed[:r], room.images, 0)
+    _set_parts(weights, 0.0, room.fixed[:r], room.basis)
+    solve(room.factor, weights)
+    _set_parts(weights, 1.0, room.fixed[:r], room.basis)
+
+
+@compiled
+def _set_parts(vector: AnyArray, factor: float, parts: AnyArray, basis: AnyArray) -> None:
+    """Give a vector (n,) the inner products factor * parts (r,) with the rows of the basis."""
+    for s in range(len(parts)):
+        row = basis[s, : len(vector)]
+        missing = factor * parts[s] - inner_product(row, vector)
+        for j in range(len(vector)):
+            vector[j] += missing * row[j]
