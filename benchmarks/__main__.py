@@ -13,6 +13,7 @@ from benchmarks.extending import extension_against_faiss
 from benchmarks.extension import restricted_against_projection
 from benchmarks.machine import machine_limits, machine_name
 from benchmarks.measure import Measurement
+from benchmarks.methods import placing_by_every_method
 from benchmarks.neighbors import neighbors_against_faiss
 from benchmarks.orchestration import spreading_the_work
 from benchmarks.paths import paths_against_scipy
@@ -20,7 +21,7 @@ from benchmarks.peers import fit_against_sklearn, fit_against_tapkee
 from benchmarks.scaling import two_workers_against_one
 from benchmarks.whole_fit import fit_against_bare_kernels
 
-# Every benchmark, in the order in which they run. The one that binds this process to a core comes last.
+# Every benchmark, in the order in which they run. Those that bind this process to a core come last.
 BENCHMARKS = (
     paths_against_scipy,
     fit_against_sklearn,
@@ -31,6 +32,7 @@ BENCHMARKS = (
     two_workers_against_one,
     spreading_the_work,
     restricted_against_projection,
+    placing_by_every_method,
 )
 
 

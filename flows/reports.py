@@ -30,7 +30,6 @@ def _counts(found: Json) -> Json:
         "n_rows": found["publish"]["n_rows"],
         "n_embedded": found["publish"]["n_embedded"],
         "n_landmarks": found["landmarks"]["n_landmarks"],
-        "method": found["model"].get("kind"),
     }
     if "order" in found:
         counts["n_distinct"] = found["order"]["n_nodes"]
@@ -138,6 +137,9 @@ def status_report(store: str) -> tuple[Json, list[str]]:
 
 def model_lines(stated: Json) -> list[str]:
     """What an exported model states of itself."""
+    if stated.get("exact"):
+        size = f"{stated['n_landmarks']:,} landmarks, {stated['bytes'] / MIB:,.1f} MiB."
+        return [size, "Rows are placed where the run places them."]
     accuracy = stated["accuracy"]
     lines = [f"{stated['n_anchors']:,} anchors, {stated['bytes'] / MIB:,.1f} MiB."]
     if not accuracy["n_checked"]:

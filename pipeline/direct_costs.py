@@ -57,9 +57,10 @@ def direct_memory(shape: DirectShape) -> dict[str, int]:
 
 def direct_tasks(shape: DirectShape) -> dict[str, int]:
     """Independent pieces of work of each stage."""
-    tasks = {"validate": shape.n_partitions, "landmarks": 1}
+    tasks = {"validate": shape.n_partitions}
     if shape.finds_axes:
         tasks["axes"] = -(-shape.n_rows // (64 * ROWS_PER_GRAIN))
+    tasks["landmarks"] = 1
     if shape.n_estimated:
         tasks["subset"] = 1
     if shape.n_evaluated:

@@ -20,15 +20,28 @@ from pipeline.stages.direct.objects import Compare, ComparedRows, ScanObjects
 from pipeline.stages.direct.place import DirectPlace
 from pipeline.stages.direct.providers import Provider, VectorRows
 from pipeline.stages.direct.proximities import GivenRows, ScanProximities, rows_of_landmarks
-from pipeline.stages.direct.space import DirectSpace
+from pipeline.stages.direct.space import NEEDED, OPTIONAL, DirectSpace
 from pipeline.stages.direct.together import DirectArcs, DirectJoint
 from pipeline.stages.place import ranks_of
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.publish import Publish
-from pipeline.stages.space import FittedSpace
+from pipeline.stages.space import FittedSpace, published_stages
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.durable import DurableLocalStore
+from pipeline.types import Json
 
 Runner = Callable[[Stage], Outcome]
+
+
+def is_direct(manifest: Json) -> bool:
+    """Whether a published run was measured straight from its landmarks."""
+    return not METHODS[manifest["settings"].get("method", "isomap")].geodesic
+
+
+def direct_space(store: DurableLocalStore, manifest: Json) -> DirectSpace:
+    """The space of such a run."""
+    stages = published_stages(store, manifest, NEEDED, OPTIONAL)
+    return DirectSpace(stages, manifest["settings"], manifest["source"])
 
 
 def fitted_settings(space: DirectSpace | FittedSpace) -> FitSettings:
@@ -99,7 +112,7 @@ def _provider(
         subset = fitted.get("subset")
         compared = done(Compare(source, done(ScanObjects(source, cut)), landmarks, comparison, subset))
         kernel = comparison.is_kernel
-        values = ComparedRows(compared, landmarks, kernel, source.name, space.exponent, fitted["rows"])
+        values = ComparedRows(compared, landmarks, kernel, source.name, space.exponent, fitted.get("rows"))
         return values if subset is None else EstimatedRows(values, subset, has_landmarks=False)
     return _vector_rows(settings, told, space, as_table(source), cut, done)
 

@@ -6,11 +6,14 @@ written last: before that there is no model to read. It states the size of the m
 
 from dataclasses import dataclass
 
+from pipeline.direct_extending import direct_space, is_direct
+from pipeline.direct_portable import copied_stages, stated_of
 from pipeline.errors import InvalidInputError
 from pipeline.fitting import Runner, publish, require_apart, run_stages
 from pipeline.stages import model as model_stage
 from pipeline.stages.anchor_graph import AnchorComponents, AnchorGraph, AnchorLandmarks
 from pipeline.stages.anchors import AnchorCells, AnchorOrder, AnchorProbes, AnchorRows, Anchors, Copied
+from pipeline.stages.direct.space import DirectSpace
 from pipeline.stages.judge import Accuracy, AnchorCalibrate
 from pipeline.stages.space import FittedSpace, fitted_space
 from pipeline.stages.stage import Outcome, Stage, Watch
@@ -28,7 +31,7 @@ MOST_SEARCHED = 50_000
 # Every stage that a model may have, in order.
 STAGES = (
     *("anchors", "validate", "axes", "cells", "order", "neighbors", "rows", "landmarks", "graph", "components"),
-    *("model", "register", "calibrate", "accuracy"),
+    *("subset", "model", "register", "calibrate", "accuracy"),
 )
 
 
@@ -73,12 +76,14 @@ def export_model(
 ) -> Exported:
     """Write a model of the run in `store` into the folder `model`; `anchors` is how many of its points it keeps."""
     fitted = opened_run(store)
-    n_anchors = checked_anchors(fitted, anchors)
+    n_anchors = checked_anchors(fitted, anchors) if isinstance(fitted, FittedRun) else anchors
     require_apart("model", model, store)
     target = run.create_run(model, run.MODEL)
 
     def stages(run_one: Runner) -> dict[str, Outcome]:
-        return chain(fitted, n_anchors, run_one)
+        if isinstance(fitted, FittedRun):
+            return chain(fitted, n_anchors or 0, run_one)
+        return copied_stages(fitted.space, n_anchors, fitted.settings, run_one)
 
     with lease.acquire(target, take_over) as held:
         outcomes = run_stages(target, held, stages, watch)
@@ -91,13 +96,29 @@ def export_model(
     return Exported(outcomes, stated)
 
 
-def opened_run(url: str) -> FittedRun:
+@dataclass(frozen=True)
+class DirectRun:
+    """A run to make a model of that was measured straight from its landmarks."""
+
+    space: DirectSpace
+
+    @property
+    def settings(self) -> Json:
+        """What the run was told, but for how it was to be cut."""
+        return {name: value for name, value in self.space.settings.items() if name != "partition_mib"}
+
+
+def opened_run(url: str) -> FittedRun | DirectRun:
     """The published run in a folder."""
     store = run.open_store(url)
     if run.kind_of(store) != run.FIT:
         raise InvalidInputError(f"store={url!r} holds {run.KINDS[run.kind_of(store)]}; name the run itself.")
     manifest = run.published_manifest(store)
+    if is_direct(manifest):
+        return DirectRun(direct_space(store, manifest))
     space = fitted_space(store, manifest)
+    if not space.answers.is_classical:
+        raise InvalidInputError(f"store={url!r} places points by another extension; models are of projections only.")
     ledger = run.published_ledger(store, manifest, "landmarks")
     return FittedRun(space, Outcome(ledger, ledger.finished() or {}, 0))
 
@@ -160,5 +181,7 @@ def _copies(space: FittedSpace, identity: str) -> list[Copied]:
 def _stated(store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
     """What a model says of itself: its anchors, its bytes, its accuracy."""
     n_bytes = sum(run.size(store, outcome.ledger.path) for outcome in outcomes.values())
+    if "accuracy" not in outcomes:
+        return stated_of(outcomes, n_bytes)
     accuracy = outcomes["accuracy"].figures
     return {"n_anchors": outcomes["order"].figures["n_nodes"], "bytes": n_bytes, "accuracy": accuracy}

@@ -14,10 +14,14 @@ from pipeline.numerics.extension.rbf import RbfPlacer, rbf_extension
 from pipeline.numerics.lle import LlePlacer, locally_linear
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.numerics.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding
+from pipeline.numerics.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
 from pipeline.types import FloatArray
 
 # What a run may have to read again.
-MODELS = {kind.__name__: kind for kind in (LandmarkModel, NystromPlacer, LlePlacer, KernelMappingPlacer, RbfPlacer)}
+MODELS = {
+    kind.__name__: kind
+    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, KernelMappingPlacer, RbfPlacer)
+}
 
 
 @dataclass(frozen=True)
@@ -95,4 +99,7 @@ _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "laplacian": _laplacian,
     "spectral": _spectral,
     "lle": _lle,
+    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),
+    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components),
+    "sammon": lambda choice, between: sammon(between, choice.n_components, choice.stress_neighbors),
 }

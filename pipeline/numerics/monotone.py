@@ -15,8 +15,8 @@ pools of the regression stay as they are, f changes by the mean change of d over
 |--------|--------------------|--------|
 | X'     | columns            | (d, m) |
 | d      | distances          | (m, m) |
-|        | classes            | (m, m) | number of the dissimilarity among the distinct ones, 0 for 0
-|        | pools              | (m, m) | FREE where f = d, the last one where f = 0
+| f      | targets            | (m, m) |
+|        | pools              | (m, m) | FREE where f = d within an interval; the last where f = 0 for d_x = 0
 """
 
 import math
@@ -33,6 +33,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 FREE = -1
 # Larger classes of ties are sorted by numpy, which is faster once its call is paid for.
 LARGE_CLASS = 256
+BLOCK = 64
 
 
 class MonotoneMap(NamedTuple):
@@ -57,24 +58,17 @@ class MonotoneMap(NamedTuple):
         at_knot = dissimilarities == self.knots[before]
         return np.where(at_knot, self.lower[before], value), np.where(at_knot, self.upper[before], value)
 
-    def scaled(self, dissimilarity_unit: float, disparity_unit: float) -> "MonotoneMap":
-        """The same map in other units."""
-        return MonotoneMap(
-            self.knots * dissimilarity_unit, self.lower * disparity_unit, self.upper * disparity_unit
-        )
 
+class Regression(NamedTuple):
+    """Disparities (n,) of the pairs by rising dissimilarity, ties by distance, and where their pools begin (q + 1,)."""
 
-class Fit(NamedTuple):
-    """Isotonic regression: intervals [lower, upper] and the pools of their ends, all (c,), class by class.
+    disparities: FloatArray
+    bounds: IntArray
 
-    pool_sizes: how many pairs each pool has; the last one, of class 0, none.
-    """
-
-    lower: FloatArray
-    upper: FloatArray
-    lower_pool: IntArray
-    upper_pool: IntArray
-    pool_sizes: FloatArray
+    @property
+    def pool_sizes(self) -> FloatArray:
+        """Pairs in each pool; infinite for the last, that of dissimilarities 0, whose disparities never change."""
+        return np.append(np.diff(self.bounds).astype(np.float64), np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +79,7 @@ class MonotonePoint:
     value: float
     rounding: float
     gradient: FloatArray
-    fit: Fit
+    regression: Regression
     distances: FloatArray
     pools: AnyArray
     pulls: FloatArray
@@ -95,9 +89,10 @@ class MonotonePoint:
         m = len(self.distances)
         product = np.zeros_like(direction)
         add_curvature(self.columns, self.pulls, np.ones((1, m)), direction, product)
-        sums = np.zeros(len(self.fit.pool_sizes))
-        _add_rates(self.columns, direction, self.distances, self.pools, sums)
-        means = sums / np.maximum(self.fit.pool_sizes, 1.0)
+        sizes = self.regression.pool_sizes
+        means = np.zeros_like(sizes)
+        _add_rates(self.columns, direction, self.distances, self.pools, means)
+        means /= sizes
         _subtract_following(self.columns, direction, self.distances, self.pools, means, product)
         product -= 2 * m * self.value * _centered(direction)
         mass_slope = 2 * m * _centered(self.columns)
@@ -114,57 +109,58 @@ class MonotoneStress:
 
     def __init__(self, between: FloatArray) -> None:
         flat = np.flatnonzero(np.triu(between, 1))
-        # (m (m - 1) / 2,) places in the flat matrix of the pairs with i < j, by rising dissimilarity.
+        # (n,) places in the flat matrix of the pairs i < j with positive dissimilarities, by rising dissimilarity.
         self._order = flat[np.argsort(between.ravel()[flat], kind="stable")]
         dissimilarities = between.ravel()[self._order]
-        self._starts = np.flatnonzero(np.diff(dissimilarities, prepend=-1.0) > 0)
-        self._stops = np.append(self._starts[1:], len(dissimilarities))
-        self._distinct = dissimilarities[self._starts]
-        self.classes = np.zeros(between.shape, dtype=np.int32)
-        sizes = self._stops - self._starts
-        self.classes.ravel()[self._order] = np.repeat(np.arange(1, len(sizes) + 1), sizes)
-        self.classes += self.classes.T
-        large = sizes > LARGE_CLASS
-        self._large = np.c_[self._starts, self._stops][large]
-        self._small = np.c_[self._starts, self._stops][(sizes > 1) & ~large]
+        # (c + 1,) where the classes of equal dissimilarities begin.
+        self._starts = np.append(np.flatnonzero(np.diff(dissimilarities, prepend=-1.0) > 0), len(dissimilarities))
+        self._distinct = dissimilarities[self._starts[:-1]]
+        sizes = np.diff(self._starts)
+        classes = np.c_[self._starts[:-1], self._starts[1:]]
+        self._small = classes[(sizes > 1) & (sizes <= LARGE_CLASS)]
+        self._large = classes[sizes > LARGE_CLASS]
 
     def at(self, columns: FloatArray) -> MonotonePoint:
-        shape = self.classes.shape
-        distances, targets, pools = np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int32)
+        m = columns.shape[1]
+        distances, targets = np.empty((m, m)), np.zeros((m, m))
         _fill_distances(columns, distances)
-        fit = self._fit(distances)
-        _fill_targets(distances, self.classes, fit, targets, pools)
-        misfit, gradient, pulls = stress_terms(columns, targets, np.ones((1, len(targets))))
+        regression, pools = self._disparities(distances, targets)
+        misfit, gradient, pulls = stress_terms(columns, targets, np.ones((1, m)))
         mass = _mass(columns)
         value = misfit / mass
-        gradient = (gradient - 2 * len(targets) * value * _centered(columns)) / mass
+        gradient = (gradient - 2 * m * value * _centered(columns)) / mass
         rounding = rounding_of(misfit, mass) / mass + EPSILON * value
-        return MonotonePoint(columns, value, rounding, gradient, fit, distances, pools, pulls)
+        return MonotonePoint(columns, value, rounding, gradient, regression, distances, pools, pulls)
 
-    def map_of(self, fit: Fit) -> MonotoneMap:
+    def map_of(self, point: MonotonePoint) -> MonotoneMap:
         """The fitted map; knots within a run of one constant disparity are left out, as they change nothing."""
-        lower, upper = fit.lower, fit.upper
-        inner = np.zeros(len(lower), dtype=bool)
-        inner[1:-1] = (lower[1:-1] == upper[:-2]) & (upper[1:-1] == lower[2:]) & (lower[1:-1] == upper[1:-1])
+        disparities = point.regression.disparities
         knots = np.concatenate([[0.0], self._distinct])
+        lower = np.concatenate([[0.0], disparities[self._starts[:-1]]])
+        upper = np.concatenate([[0.0], disparities[self._starts[1:] - 1]])
+        inner = np.zeros(len(knots), dtype=bool)
+        inner[1:-1] = (lower[1:-1] == upper[:-2]) & (upper[1:-1] == lower[2:]) & (lower[1:-1] == upper[1:-1])
         return MonotoneMap(knots[~inner], lower[~inner], upper[~inner])
 
-    def _fit(self, distances: FloatArray) -> Fit:
+    def _disparities(self, distances: FloatArray, targets: FloatArray) -> tuple[Regression, AnyArray]:
+        """The regression; `targets` is filled with its disparities, and the pools (m, m) are returned."""
         values = distances.ravel()[self._order]
+        found = isotonic_regression(self._with_sorted_classes(values))
+        regression = Regression(np.asarray(found.x), np.asarray(found.blocks))
+        n_pools = len(regression.bounds) - 1
+        pools = np.full(distances.shape, n_pools, dtype=np.int32)
+        pool = np.repeat(np.arange(n_pools, dtype=np.int32), np.diff(regression.bounds))
+        _scatter(values, self._order, self._starts, regression.disparities, pool, targets.ravel(), pools.ravel())
+        _mirror(targets)
+        _mirror(pools)
+        return regression, pools
+
+    def _with_sorted_classes(self, values: FloatArray) -> FloatArray:
+        values = values.copy()
         for start, stop in self._large:
             values[start:stop].sort()
         _sort_slices(values, self._small)
-        regression = isotonic_regression(values)
-        sizes = np.diff(regression.blocks)
-        pool = np.repeat(np.arange(len(sizes)), sizes)
-        first, last = self._starts, self._stops - 1
-        return Fit(
-            np.concatenate([[0.0], regression.x[first]]),
-            np.concatenate([[0.0], regression.x[last]]),
-            np.concatenate([[len(sizes)], pool[first]]),
-            np.concatenate([[len(sizes)], pool[last]]),
-            np.append(sizes, 0).astype(np.float64),
-        )
+        return values
 
 
 def _centered(columns: FloatArray) -> FloatArray:
@@ -191,17 +187,37 @@ def _fill_distances(columns: AnyArray, distances: AnyArray) -> None:
 
 
 @compiled
-def _fill_targets(distances: AnyArray, classes: AnyArray, fit: Fit, targets: AnyArray, pools: AnyArray) -> None:
-    """Disparities, and the pool that each belongs to."""
-    for i in range(len(distances)):
-        for j in range(len(distances)):
-            which, distance = classes[i, j], distances[i, j]
-            lower, upper = fit.lower[which], fit.upper[which]
-            targets[i, j] = min(max(distance, lower), upper)
+def _scatter(
+    values: AnyArray,
+    order: AnyArray,
+    starts: AnyArray,
+    disparities: AnyArray,
+    pool: AnyArray,
+    targets: AnyArray,
+    pools: AnyArray,
+) -> None:
+    """Bring distances into the intervals of their classes, and note the pool of the end that they were brought to."""
+    for which in range(len(starts) - 1):
+        first, last = starts[which], starts[which + 1] - 1
+        lower, upper = disparities[first], disparities[last]
+        for place in range(first, last + 1):
+            distance = values[place]
+            targets[order[place]] = min(max(distance, lower), upper)
             if lower < distance < upper:
-                pools[i, j] = FREE
+                pools[order[place]] = FREE
             else:
-                pools[i, j] = fit.lower_pool[which] if distance <= lower else fit.upper_pool[which]
+                pools[order[place]] = pool[first] if distance <= lower else pool[last]
+
+
+@compiled
+def _mirror(matrix: AnyArray) -> None:
+    """Copy the upper triangle to the lower, in blocks that stay in the cache."""
+    m = len(matrix)
+    for row in range(0, m, BLOCK):
+        for column in range(row, m, BLOCK):
+            for i in range(row, min(row + BLOCK, m)):
+                for j in range(max(column, i + 1), min(column + BLOCK, m)):
+                    matrix[j, i] = matrix[i, j]
 
 
 @compiled

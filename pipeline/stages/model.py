@@ -18,6 +18,8 @@ from pipeline.types import FloatArray, Json
 
 # Of a classical model.
 ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
+# The figure that says of what kind a model is.
+MODEL = "model"
 # Settings of a model that earlier states of this version did not have, with what they took for granted.
 DEFAULTS = asdict(Choice("", 0))
 
@@ -49,7 +51,7 @@ def described_choice(choice: Choice) -> Json:
 def write_model(ledger: StageLedger, model: FittedModel) -> tuple[Json, list[str]]:
     """Write every array of a model; its numbers and words are among the figures."""
     arrays: list[str] = []
-    values: Json = {"kind": type(model).__name__, "n_landmarks": len(model.coordinates)}
+    values: Json = {MODEL: type(model).__name__, "n_landmarks": len(model.coordinates)}
     for field in fields(model):  # type: ignore[arg-type]  # every model is a dataclass
         value = getattr(model, field.name)
         if isinstance(value, np.ndarray):
@@ -70,9 +72,9 @@ def spectrum_figures(model: FittedModel) -> Json:
 def load_any_model(ledger: StageLedger) -> FittedModel:
     """The model that a finished stage left, of whatever kind."""
     figures = ledger.finished() or {}
-    kind = MODELS.get(figures.get("kind", LandmarkModel.__name__))
+    kind = MODELS.get(figures.get(MODEL, LandmarkModel.__name__))
     if kind is None:
-        raise StoreError(f"{ledger.path} holds a model of kind {figures['kind']}, which this version does not know.")
+        raise StoreError(f"{ledger.path} holds a model of kind {figures[MODEL]}, which this version does not know.")
     return kind(**{name: value for name, value in _values(ledger, kind, figures) if value is not None})
 
 

@@ -130,6 +130,10 @@ class StageLedger:
         """The names of the arrays that a complete partition alone has written, sorted."""
         return sorted(self._read(self._commit_key(partition))["arrays"])
 
+    def vouched(self) -> list[str]:
+        """The names of the arrays that the complete stage vouches for, sorted."""
+        return sorted(self._read(self._finished_key)["arrays"])
+
     def finish(self, n_partitions: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare the stage complete; refused, with their numbers, while partitions are missing."""
         missing = sorted(set(range(n_partitions)) - set(self.complete()))

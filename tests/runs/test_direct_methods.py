@@ -6,12 +6,14 @@ from scipy.spatial.distance import cdist
 from small import Counting, extended, fitted, roll_file
 
 from pipeline import open_run
-from pipeline.config import ClusterSettings, fit_settings
+from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.errors import InvalidInputError
 from pipeline.fanout import executor
 from pipeline.fitting import fit
 from pipeline.methods import METHODS, SELECTIONS
 from pipeline.numerics.quality import procrustes_distance
+from pipeline.portable import export_model
+from pipeline.refitting import refit
 
 DIRECT = [name for name, method in METHODS.items() if not method.geodesic]
 LENGTHS = [name for name in DIRECT if METHODS[name].coordinates_are_lengths and name != "kernel-mds"]
@@ -202,3 +204,26 @@ def test_a_batch_of_another_kind_drifts_and_one_of_the_same_does_not(tmp_path):
     watch = Counting()
     extended(tmp_path / "run", tmp_path / "alike.npy", tmp_path / "alike", watch)
     assert watch.stages == []
+
+
+@pytest.mark.parametrize("method", ["mds", "lle", "spectral"])
+def test_a_model_places_rows_where_the_run_does(source, runs, tmp_path, method):
+    export_model(str(runs(method)), str(tmp_path / "model"))
+    np.save(tmp_path / "rows.npy", np.load(source)[:50] + 0.01)
+    for store, name in ((runs(method), "by run"), (tmp_path / "model", "by model")):
+        extended(store, tmp_path / "rows.npy", tmp_path / name)
+    assert published(tmp_path / "by model") == published(tmp_path / "by run")
+    with pytest.raises(InvalidInputError, match="anchors=99 means nothing here"):
+        export_model(str(runs(method)), str(tmp_path / "other"), 99)
+
+
+def test_a_refit_is_turned_onto_the_published_coordinates(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, size in (("old", 500), ("new", 200)):
+        np.save(tmp_path / f"{name}.npy", rng.normal(size=(size, 4)) * [3, 2, 1, 0.1])
+    fitted(tmp_path / "old.npy", tmp_path / "run", method="metric-mds", **SETTINGS)
+    before = open_run(tmp_path / "run").embedding()
+    refit(job_settings(RefitSettings, {"store": str(tmp_path / "run"), "new": [str(tmp_path / "new.npy")]}))
+    after = open_run(tmp_path / "run")
+    assert (after.version, after.n_rows) == ("2", 700)
+    assert np.sqrt(((after.embedding()[:500] - before) ** 2).mean()) < 0.1 * before.std()

@@ -1,0 +1,343 @@
+"""One point among fixed landmarks, by the stress of that point alone [T sec. 4, sigma_out].
+
+minimize over y:  sum_i w_i [(d_i - c_i)^2 - s d_i^2],  d_i = |y - x_i|,  c_i = d_i brought into [lower_i, upper_i]
+
+For metric scaling and Sammon's, both ends of the interval are the dissimilarity and s = 0. For non-metric scaling
+they are the disparities fitted to it, apart only where dissimilarities tie, and s is the squared stress, the
+multiplier of its denominator: so a landmark's own row is stationary at its own place. Newton steps, damped until they
+lower the sum, converge quadratically; as there can be several minima, several descents are tried.
+
+Every sum runs over the landmarks in LANES interleaved parts, in an order that depends on nothing but their number.
+
+| symbol | variable          | shape  |
+|--------|-------------------|--------|
+| X'     | frame.columns     | (d, m) |
+| a      | rows              | (p, m) |
+| w      | weights           | (p, m) |
+| s      | slack             | ()     |
+| c/d    | pull              | (m,)   | 0 where d = 0
+"""
+
+import math
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.placement import Placement
+from pipeline.types import AnyArray, FloatArray
+
+# So many sums side by side keep a processor's vector units busy.
+LANES = 64
+MAX_STEPS = 200
+# Relative to the configuration's size: the step that ends a descent, and how near it comes to the end of an earlier
+# one before it is taken to lead there too.
+FINE_STEP, SAME_PLACE = 1e-12, 1e-3
+OFFSET = 1e-3
+# The end of a later descent is taken only if it is lower by more than rounding.
+MARGIN = 1e-9
+# Every point starts beside its two nearest landmarks and at its projection; if these lead to different places, also
+# beside so many of the next nearest.
+FIRST_STARTS, FURTHER_STARTS = 3, 6
+EPSILON, LARGE = float(np.finfo(np.float64).eps), 1e100
+
+
+class Frame(NamedTuple):
+    """Fixed landmarks; arrays are padded with zeros to a whole number of lanes.
+
+    columns (d, m): X'. inverse (d, m): -1/2 (X'X)^+ X', which projects. squares (m,): |x_i|^2. size: root mean square
+    distance from the center.
+    """
+
+    columns: FloatArray
+    inverse: FloatArray
+    squares: FloatArray
+    size: float
+
+
+# lower, upper and weights (m,) of one point's landmarks, and the slack.
+Given: TypeAlias = tuple[AnyArray, AnyArray, AnyArray, float]
+
+
+class Room(NamedTuple):
+    """Where one point is worked on.
+
+    differences (d, m): y - x_i. terms (4, m): w (1 - s - c/d); w (c/d) / d^2; two for the moment. matrix (d, d): the
+    second derivative, then its factor. vectors (4, d): y, gradient, step, trial.
+    """
+
+    differences: AnyArray
+    terms: AnyArray
+    lanes: AnyArray
+    matrix: AnyArray
+    vectors: AnyArray
+
+
+def frame_of(coordinates: FloatArray) -> Frame:
+    """Landmarks with coordinates (m, d) that are centered and along their principal axes, so that X'X is diagonal."""
+    spread = (coordinates**2).sum(axis=0)
+    inverse = np.where(spread > 1e-20 * spread.max(), -0.5 / np.maximum(spread, 1e-300), 0.0)[:, None] * coordinates.T
+    squares = (coordinates**2).sum(axis=1)
+    return Frame(padded(coordinates.T), padded(inverse), padded(squares), math.sqrt(squares.mean()))
+
+
+def padded(per_landmark: FloatArray) -> FloatArray:
+    """Zeros appended along the last axis up to a whole number of lanes; landmarks of weight 0 add nothing."""
+    widths = [(0, 0)] * (per_landmark.ndim - 1) + [(0, -per_landmark.shape[-1] % LANES)]
+    return np.ascontiguousarray(np.pad(per_landmark, widths))
+
+
+def settle(
+    frame: Frame, rows: FloatArray, intervals: tuple[FloatArray, FloatArray], weights: FloatArray, slack: float
+) -> Placement:
+    """Place p points by their dissimilarities (p, m), the ends of the intervals that these stand for, and weights.
+
+    The descent that starts beside the nearest landmark wins ties. The residual is the root mean square of d - c.
+    """
+    placement = Placement(np.empty((len(rows), len(frame.columns))), np.empty(len(rows)))
+    _settle_rows(frame, rows, padded(np.stack([*intervals, weights], axis=1)), slack, *placement)
+    return placement
+
+
+@compiled
+def _settle_rows(
+    frame: Frame, rows: AnyArray, targets: AnyArray, slack: float, coordinates: AnyArray, residual: AnyArray
+) -> None:
+    d, m = frame.columns.shape
+    room = Room(np.empty((d, m)), np.empty((4, m)), np.empty(LANES), np.empty((d, d)), np.empty((4, d)))
+    y, projection, ends = room.vectors[0], np.empty(d), np.empty((FIRST_STARTS + FURTHER_STARTS, d))
+    nearest = np.empty(FIRST_STARTS + FURTHER_STARTS - 1, dtype=np.int64)
+    for row in range(len(rows)):
+        given = (targets[row, 0], targets[row, 1], targets[row, 2], slack)
+        n_nearest, n_ends, lowest = _list_nearest(rows[row], nearest), 0, np.inf
+        if n_nearest > 1 and rows[row, nearest[1]] == 0.0:
+            _put_best_first(frame, rows[row], given, room, nearest[:n_nearest])
+        _project(frame, given, room, projection)
+        for start in range(n_nearest + 1):
+            if start == FIRST_STARTS and n_ends == 1:
+                break
+            _set_start(frame, given, projection, nearest[:n_nearest], start, y)
+            value, misfit = _descend(frame, given, ends[:n_ends], room)
+            if n_ends == 0 or value < lowest - MARGIN * abs(lowest):
+                coordinates[row], residual[row], lowest = y, misfit, value
+            if value < np.inf:
+                ends[n_ends] = y
+                n_ends += 1
+        residual[row] = math.sqrt(residual[row] / _sum(given[2], room.lanes))
+
+
+@compiled
+def _list_nearest(row: AnyArray, nearest: AnyArray) -> int:
+    """The landmarks with the least dissimilarities, rising, the lower one first in ties; how many there are."""
+    n = 0
+    for i in range(len(row)):
+        if n < len(nearest) or row[i] < row[nearest[n - 1]]:
+            n = min(n + 1, len(nearest))
+            place = n - 1
+            while place > 0 and row[i] < row[nearest[place - 1]]:
+                nearest[place] = nearest[place - 1]
+                place -= 1
+            nearest[place] = i
+    return n
+
+
+@compiled
+def _put_best_first(frame: Frame, row: AnyArray, given: Given, room: Room, nearest: AnyArray) -> None:
+    """Of several landmarks at dissimilarity 0, which need not coincide, begin at the one with the lowest value."""
+    best, lowest = nearest[0], np.inf
+    for i in range(len(row)):
+        if row[i] == 0.0:
+            room.vectors[0] = frame.columns[:, i]
+            value = _evaluate(room.vectors[0], frame.columns, given, room)[0]
+            if value < lowest:
+                best, lowest = i, value
+    place = 0
+    while place < len(nearest) - 1 and nearest[place] != best:
+        place += 1
+    nearest[1 : place + 1] = nearest[:place].copy()
+    nearest[0] = best
+
+
+@compiled
+def _project(frame: Frame, given: Given, room: Room, projection: AnyArray) -> None:
+    """y = -1/2 (X'X)^+ X'(t^2 - |x|^2), exact where distances to the landmarks are [T eq. 8]; and a little off that.
+
+    If the landmarks do not fill the space, derivatives there say nothing about leaving their plane.
+    """
+    lower, upper, excess = given[0], given[1], room.terms[2]
+    for i in range(len(excess)):
+        length = 0.5 * (lower[i] + upper[i])
+        excess[i] = length * length - frame.squares[i]
+    for k in range(len(projection)):
+        projection[k] = _dot(frame.inverse[k], excess, room.lanes)
+    projection[-1] += OFFSET * frame.size
+
+
+@compiled
+def _set_start(frame: Frame, given: Given, projection: AnyArray, nearest: AnyArray, start: int, y: AnyArray) -> None:
+    """The projection, or at the right distance from one of the nearest landmarks, in the direction of the projection.
+
+    Not at that landmark itself, where the sum has a peak that no derivative shows, unless the distance is 0.
+    """
+    y[:] = projection
+    if start == min(FIRST_STARTS - 1, len(nearest)):
+        return
+    i = nearest[start if start < FIRST_STARTS else start - 1]
+    for k in range(len(y)):
+        y[k] -= frame.columns[k, i]
+    length = math.sqrt(_short_dot(y, y, len(y)))
+    if length == 0.0:
+        y[-1], length = 1.0, 1.0
+    stretch = 0.5 * (given[0][i] + given[1][i]) / length
+    for k in range(len(y)):
+        y[k] = frame.columns[k, i] + stretch * y[k]
+
+
+@compiled
+def _descend(frame: Frame, given: Given, ends: AnyArray, room: Room) -> tuple[float, float]:
+    """Damped Newton steps from room.vectors[0], in place; the value and the squared misfit at the end.
+
+    The value is infinite if y came to the end of an earlier descent. No second derivative exceeds 2 sum w, so that a
+    damping of that size makes any step a descent.
+    """
+    y, step, trial = room.vectors[0], room.vectors[2], room.vectors[3]
+    bound, damping = 2.0 * _sum(given[2], room.lanes), 0.0
+    value, misfit, rounding = _evaluate(y, frame.columns, given, room)
+    for _ in range(MAX_STEPS):
+        damping = _solve(room, bound, damping)
+        for k in range(len(y)):
+            trial[k] = y[k] - step[k]
+        following, its_misfit, its_rounding = _evaluate(trial, frame.columns, given, room)
+        if following <= value + rounding:
+            y[:] = trial
+            value, misfit, rounding = following, its_misfit, its_rounding
+            damping = 0.1 * damping if damping > 0.01 * bound else 0.0
+        else:
+            _evaluate(y, frame.columns, given, room)
+            damping = max(10.0 * damping, 1e-3 * bound)
+        if _is_near(y, ends, SAME_PLACE * frame.size):
+            return np.inf, misfit
+        if _short_dot(step, step, len(step)) <= (FINE_STEP * frame.size) ** 2:
+            break
+    return value, misfit
+
+
+@compiled
+def _is_near(y: AnyArray, ends: AnyArray, radius: float) -> bool:
+    for end in ends:
+        square = 0.0
+        for k in range(len(y)):
+            square += (y[k] - end[k]) ** 2
+        if square <= radius * radius:
+            return True
+    return False
+
+
+@compiled
+def _evaluate(y: AnyArray, columns: AnyArray, given: Given, room: Room) -> tuple[float, float, float]:
+    """The value at y, its squared misfit and its rounding error; what derivatives need is left in `room`."""
+    lower, upper, weights, slack = given
+    coefficients, bends, misfits, squares = room.terms
+    squares[:] = 0.0
+    for k in range(len(columns)):
+        difference, column = room.differences[k], columns[k]
+        for i in range(len(squares)):
+            difference[i] = y[k] - column[i]
+            squares[i] += difference[i] * difference[i]
+    for i in range(len(squares)):
+        square, w = squares[i], weights[i]
+        distance = math.sqrt(square)
+        closest = min(max(distance, lower[i]), upper[i])
+        pull = w * closest / (distance if distance > 0.0 else np.inf)
+        follows = (lower[i] < distance) & (distance < upper[i])
+        coefficients[i] = w * (1.0 - slack) - pull
+        bends[i] = 0.0 if follows else pull / (square if square > 0.0 else np.inf)
+        misfits[i] = w * (distance - closest) ** 2
+        squares[i] = w * square
+    for k in range(len(columns)):
+        room.vectors[1, k] = 2.0 * _dot(coefficients, room.differences[k], room.lanes)
+    misfit, mass = _sum(misfits, room.lanes), _sum(squares, room.lanes)
+    rounding = 8.0 * EPSILON * (math.sqrt(misfit) * math.sqrt(mass) + (slack + EPSILON) * mass)
+    return misfit - slack * mass, misfit, rounding
+
+
+@compiled
+def _solve(room: Room, bound: float, damping: float) -> float:
+    """step = (second derivative + damping)^-1 gradient, with so much more damping, returned, as makes that definite."""
+    gradient, step, matrix = room.vectors[1], room.vectors[2], room.matrix
+    _fill_second_derivative(room, damping)
+    while not _factor(matrix, 1e-12 * bound) and damping < LARGE * bound:
+        damping = max(10.0 * damping, 1e-3 * bound)
+        _fill_second_derivative(room, damping)
+    for k in range(len(step)):
+        step[k] = (gradient[k] - _short_dot(matrix[k], step, k)) / matrix[k, k]
+    for k in range(len(step) - 1, -1, -1):
+        for later in range(k + 1, len(step)):
+            step[k] -= matrix[later, k] * step[later]
+        step[k] /= matrix[k, k]
+    return damping
+
+
+@compiled
+def _fill_second_derivative(room: Room, damping: float) -> None:
+    """The lower triangle of the second derivative plus damping."""
+    bends, scaled, matrix = room.terms[1], room.terms[2], room.matrix
+    isotropic = 2.0 * _sum(room.terms[0], room.lanes) + damping
+    for k in range(len(matrix)):
+        difference = room.differences[k]
+        for i in range(len(scaled)):
+            scaled[i] = 2.0 * bends[i] * difference[i]
+        for other in range(k + 1):
+            matrix[k, other] = _dot(scaled, room.differences[other], room.lanes)
+        matrix[k, k] += isotropic
+
+
+@compiled
+def _factor(matrix: AnyArray, least: float) -> bool:
+    """Cholesky's factor of the lower triangle in its place; False if a pivot is not above `least`."""
+    for k in range(len(matrix)):
+        for other in range(k):
+            matrix[k, other] = (matrix[k, other] - _short_dot(matrix[k], matrix[other], other)) / matrix[other, other]
+        pivot = matrix[k, k] - _short_dot(matrix[k], matrix[k], k)
+        if not pivot > least:
+            return False
+        matrix[k, k] = math.sqrt(pivot)
+    return True
+
+
+@compiled
+def _short_dot(a: AnyArray, b: AnyArray, n: int) -> float:
+    total = 0.0
+    for k in range(n):
+        total += a[k] * b[k]
+    return total
+
+
+@compiled
+def _dot(a: AnyArray, b: AnyArray, lanes: AnyArray) -> float:
+    """a.b of padded arrays."""
+    lanes[:] = 0.0
+    for first in range(0, len(a), LANES):
+        x, y = a[first : first + LANES], b[first : first + LANES]
+        for lane in range(LANES):
+            lanes[lane] += x[lane] * y[lane]
+    return _total(lanes)
+
+
+@compiled
+def _sum(a: AnyArray, lanes: AnyArray) -> float:
+    """The sum of a padded array."""
+    lanes[:] = 0.0
+    for first in range(0, len(a), LANES):
+        x = a[first : first + LANES]
+        for lane in range(LANES):
+            lanes[lane] += x[lane]
+    return _total(lanes)
+
+
+@compiled
+def _total(lanes: AnyArray) -> float:
+    total = 0.0
+    for lane in range(LANES):
+        total += lanes[lane]
+    return total
