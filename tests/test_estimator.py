@@ -35,7 +35,9 @@ def roll():
 # Its array API check needs SCIPY_ARRAY_API and a second array library, and skips itself.
 @pytest.mark.filterwarnings("ignore::pipeline.errors.ComponentWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([LandmarkIsomap()])
+@parametrize_with_checks(
+    [LandmarkIsomap(), LandmarkIsomap(method="mds"), LandmarkIsomap(method="mds", metric="precomputed")]
+)
 def test_keeps_scikit_learns_contract(estimator, check):
     check(estimator)
 
@@ -240,9 +242,9 @@ class TestComponents:
         ({"n_landmarks": 41}, "n_landmarks=41 is out of range; use one from 3 to 40"),
         ({"n_landmarks": "all"}, "n_landmarks='all' is not a whole number"),
         ({"method": "umap"}, "method='umap' is not known; use one of 'isomap'"),
-        ({"metric": "cosine"}, "metric='cosine' is not known; use one of 'euclidean'"),
-        ({"landmark_selection": "kmeans"}, "landmark_selection='kmeans' is not known; use one of 'maxmin', 'random'"),
-        ({"extension": "nystrom"}, "extension='nystrom' is not known; use one of 'projection', 'restricted'"),
+        ({"metric": "cosine"}, "metric='cosine' does not go with method='isomap', which uses the Euclidean distance"),
+        ({"landmark_selection": "best"}, "landmark_selection='best' is not known; use one of 'maxmin', 'random'"),
+        ({"extension": "nystrom"}, "extension='nystrom' does not go with method='isomap'; use one of 'projection', "),
         ({"component_policy": "drop"}, "component_policy='drop' is not known; use one of 'error', 'bridge', 'largest'"),
         ({"diagonal_weight": 0}, "diagonal_weight=0 is out of range"),
         ({"diagonal_weight": "equal"}, "diagonal_weight='equal' is not"),
