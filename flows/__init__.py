@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flows.extend import extend
     from flows.fit import fit
+    from flows.invert import invert
     from flows.refit import refit
 
-__all__ = ["extend", "fit", "refit"]
+__all__ = ["extend", "fit", "invert", "refit"]
 
 # Before Prefect reads them: nothing about a run leaves the machine, and a first start may take long.
 os.environ.setdefault("DO_NOT_TRACK", "1")

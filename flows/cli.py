@@ -11,6 +11,7 @@ from flows.options import takes_settings
 from flows.terminal import resumable, run_command
 from pipeline.config import ExtendSettings, FitSettings, RefitSettings
 from pipeline.errors import InvalidInputError
+from pipeline.invert_settings import InvertSettings
 
 app = typer.Typer(
     name="trigpoint",
@@ -164,6 +165,22 @@ def export(
             "give either --output FILE, with --array and --version if wanted, for results; or --model DIR, with "
             "--anchors if wanted, for a model of what is published."
         )
+
+
+@app.command()
+@takes_settings(InvertSettings, "store", "coordinates")
+def invert(
+    settings: InvertSettings,
+    take_over: TakeOver = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw the images of a path into this file (PNG).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go back from coordinates in the space of a run to data; or say how well its own data comes back."""
+    _require_png(picture)
+    from flows.inversion import run_invert
+
+    with resumable():
+        run_invert(settings, take_over, picture, as_json, typer.echo)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from pipeline import extending, portable, refitting
+from pipeline import extending, inverting, portable, refitting
 from pipeline.fitting import Fitted
 from pipeline.memory import MIB
 from pipeline.runs import Run, StageStatus, open_run
@@ -172,7 +172,7 @@ def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Jso
     with lease.acquire(target):
         target.sweep_partials()
         dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
-        stages = dict.fromkeys((*refitting.STAGES, *extending.STAGES, *portable.STAGES))
+        stages = dict.fromkeys((*refitting.STAGES, *extending.STAGES, *portable.STAGES, *inverting.STAGES))
         paths = run.superseded(target, list(stages))
         freed = sum(run.size(target, path) for path in paths)
         for path in paths:

@@ -234,7 +234,7 @@ class RefitSettings(JobSettings):
 TABLES: dict[type[JobSettings], str | None] = {FitSettings: None, ExtendSettings: "extend", RefitSettings: "refit"}
 # Keys at the top of the file that hold for every command.
 COMMON = ("store", "partition_mib", "cluster")
-OTHER_TABLES = ("extend", "refit", "schedule", "study")
+OTHER_TABLES = ("extend", "refit", "invert", "schedule", "study")
 FIELDS = {*ClusterSettings.model_fields, *(name for model in TABLES for name in model.model_fields)}
 Settings = TypeVar("Settings", bound=JobSettings)
 

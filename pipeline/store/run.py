@@ -26,8 +26,13 @@ MARKER, JOURNAL, MANIFEST, PLAN = "trigpoint.json", "journal.json", "manifest.js
 VERSIONS, FIRST = "versions", "1"
 VERSION_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DIGEST = re.compile("[0-9a-f]{20}")
-FIT, EXTENSION, MODEL = "fit", "extension", "model"
-KINDS = {FIT: "a fitted run", EXTENSION: "new points in the space of a run", MODEL: "a model exported from a run"}
+FIT, EXTENSION, MODEL, INVERSION = "fit", "extension", "model", "inversion"
+KINDS = {
+    FIT: "a fitted run",
+    EXTENSION: "new points in the space of a run",
+    MODEL: "a model exported from a run",
+    INVERSION: "data at coordinates in the space of a run",
+}
 
 
 def local_path(url: str | Path) -> Path:
