@@ -19,13 +19,11 @@ SECONDS_PER_TASK = 0.008
 def stage_tasks(shape: RunShape) -> dict[str, int]:
     """Independent pieces of work of each stage. Groups of cells are about as many as partitions of the source."""
     partitions = -(-shape.n_rows // shape.rows_each)
-    single = dict.fromkeys(("cells", "probes", "components", "landmarks", "model", "calibrate", "evaluate"), 1)
-    by_rows = ("validate", "assign", "order", "neighbors", "edges", "graph", "embed", "publish")
-    counts = {**single, **dict.fromkeys(by_rows, partitions)}
-    counts["rows"] = -(-shape.n_landmarks // shape.batch)
-    if shape.finds_axes:
-        counts["axes"] = -(-shape.n_rows // (64 * 4096))
-    return counts
+    counts = dict.fromkeys(("cells", "probes", "components", "landmarks", "model", "calibrate", "evaluate"), 1)
+    counts |= {"rows": -(-shape.n_landmarks // shape.batch), "axes": -(-shape.n_rows // (64 * 4096))}
+    if shape.edges_from == "given":
+        counts["validate"] = 1
+    return {stage: counts.get(stage, partitions) for stage in shape.stages}
 
 
 def stage_seconds(shape: RunShape) -> dict[str, float]:
@@ -56,6 +54,13 @@ def stage_seconds(shape: RunShape) -> dict[str, float]:
         "evaluate": 0.3 + 3.5e-10 * min(n, EVALUATED_NODES) ** 2 * columns,
         "publish": 0.1 + (4e-7 + 1.5e-7 * d) * n,
     }
+    if shape.edges_from == "radius":
+        # Points reach into other cells as far as the radius, which is not known to be near or far.
+        work["graph"] = 3e-7 * n * k if few else pairs * comparing + 1.5e-7 * n * k
+    if shape.edges_from == "given":
+        # Few edges are many steps.
+        work |= {"validate": 0.1 + 6e-7 * n * k, "graph": 0.1 + 1.4e-7 * n * k, "evaluate": 0.1}
+        work |= {"landmarks": 0.1 + 3e-7 * n * (k + 3), "rows": 3e-9 * m * n * (k + 3) * searching}
     return {stage: work[stage] + SECONDS_PER_TASK * tasks for stage, tasks in stage_tasks(shape).items()}
 
 
@@ -83,4 +88,6 @@ def stage_bytes(shape: RunShape) -> dict[str, int]:
         "embed": values + 25 * n + 8 * sampled,
         "publish": values,
     }
+    if shape.edges_from == "given":
+        size |= {"validate": 16 * n * k + 16 * n}
     return {stage: size.get(stage, 4096) for stage in stage_tasks(shape)}

@@ -7,10 +7,18 @@ that is under way.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import TypeAlias
 
 from pipeline.config import ExtendSettings
-from pipeline.direct_extending import direct_extension, direct_flags, open_direct_batch, require_two_answers
+from pipeline.direct_extending import (
+    direct_extension,
+    direct_flags,
+    direct_space,
+    is_direct,
+    open_direct_batch,
+    require_two_answers,
+)
 from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.fitting import (
     Around,
@@ -22,19 +30,20 @@ from pipeline.fitting import (
 )
 from pipeline.incoming import batches_with_results
 from pipeline.inputs import AnySource, as_table, described_source, n_columns, n_points
-from pipeline.memory import direct_peaks, extension_peaks
-from pipeline.methods import METHODS, VECTORS
+from pipeline.memory import direct_peaks, extension_peaks, new_node_peaks
+from pipeline.methods import VECTORS
 from pipeline.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
+from pipeline.sources.new_nodes import NewNodes, open_new_nodes
 from pipeline.stages.batch import ReplayedSource, ValidateBatch
-from pipeline.stages.direct import space as direct
 from pipeline.stages.direct.space import DirectSpace
 from pipeline.stages.joint import Arcs, Joint
+from pipeline.stages.new_nodes import JoinNewNodes, LoadNewNodes
 from pipeline.stages.partition import Assign, Order
 from pipeline.stages.place import Place, ranks_of
 from pipeline.stages.publish import FLAGS, Publish
-from pipeline.stages.search import Search
-from pipeline.stages.space import FittedSpace, fitted_space, published_stages
+from pipeline.stages.search import Search, SearchWithin
+from pipeline.stages.space import FittedSpace, any_fitted_space
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.store import lease, run
 from pipeline.types import Json
@@ -61,6 +70,7 @@ class Extended:
 
 
 AnySpace: TypeAlias = FittedSpace | DirectSpace
+AnyBatch: TypeAlias = AnySource | NewNodes
 
 
 def opened_space(settings: ExtendSettings) -> AnySpace:
@@ -69,10 +79,7 @@ def opened_space(settings: ExtendSettings) -> AnySpace:
     if run.kind_of(store) == run.EXTENSION:
         raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[run.EXTENSION]}; name the run itself.")
     manifest = run.published_manifest(store, settings.version)
-    if METHODS[manifest["settings"].get("method", "isomap")].geodesic:
-        return fitted_space(store, manifest)
-    stages = published_stages(store, manifest, direct.NEEDED, direct.OPTIONAL)
-    return DirectSpace(stages, manifest["settings"], manifest["source"])
+    return direct_space(store, manifest) if is_direct(manifest) else any_fitted_space(store, manifest)
 
 
 def extend(
@@ -141,6 +148,8 @@ def memory_of_extension(settings: ExtendSettings) -> dict[str, int]:
     if isinstance(space, DirectSpace):
         return direct_peaks(_partition_bytes(settings), int(space.source["n_columns"]), space.answers.n_landmarks)
     columns, d, k = int(space.source["n_columns"]), space.answers.n_components, space.n_neighbors
+    if space.is_given:
+        return new_node_peaks(_partition_bytes(settings) // _row_bytes(0, space), k, d, space.n_nodes)
     return extension_peaks(
         rows_each=max(
             GRAIN_ROWS, _partition_bytes(settings) // _row_bytes(columns * space.point_dtype.itemsize, space)
@@ -159,9 +168,10 @@ def _partition_bytes(settings: ExtendSettings) -> int:
     return LARGEST_BYTES if settings.partition_mib == "auto" else settings.partition_mib << 20
 
 
-def checked_batch(settings: ExtendSettings, space: AnySpace, data: object | None = None) -> AnySource | None:
+def checked_batch(settings: ExtendSettings, space: AnySpace, data: object | None = None) -> AnyBatch | None:
     """The new rows; None if there are none, which is no error: a night without new data comes to every schedule."""
     require_two_answers(settings, space)
+    _require_even_lists(settings, space)
     require_apart("output", settings.output, settings.store)
     given = settings.source if data is None else data
     if data is None:
@@ -170,6 +180,8 @@ def checked_batch(settings: ExtendSettings, space: AnySpace, data: object | None
         source = _opened_batch(settings, space, given)
     except EmptySourceError:
         return None
+    if isinstance(source, NewNodes):
+        return source
     fitted = int(space.source["n_columns"])
     if n_columns(source) != fitted:
         raise InvalidInputError(
@@ -184,7 +196,20 @@ def checked_batch(settings: ExtendSettings, space: AnySpace, data: object | None
     return source
 
 
-def _opened_batch(settings: ExtendSettings, space: AnySpace, data: object) -> AnySource:
+def _require_even_lists(settings: ExtendSettings, space: AnySpace) -> None:
+    """Refuse what takes lists of neighbors that are all of the same length."""
+    if isinstance(space, FittedSpace) and (space.is_given or space.radius is not None):
+        for name in ("joint", "arc"):
+            if getattr(settings, name) is not None:
+                raise InvalidInputError(
+                    f"{name}={getattr(settings, name)} is only there for runs with n_neighbors; {settings.store!r} was "
+                    "fitted by a radius or on a graph: leave it out."
+                )
+
+
+def _opened_batch(settings: ExtendSettings, space: AnySpace, data: object) -> AnyBatch:
+    if isinstance(space, FittedSpace) and space.is_given:
+        return open_new_nodes(settings.source, space.n_nodes)
     if isinstance(space, DirectSpace) and space.settings["input"] != VECTORS:
         return open_direct_batch(settings, space)
     return batch_source(settings, space, data)
@@ -222,7 +247,7 @@ def _ways_to_open(
         yield settings.key, settings.id_column, None
 
 
-def chain(settings: ExtendSettings, space: AnySpace, source: AnySource | None, run_one: Runner) -> dict[str, Outcome]:
+def chain(settings: ExtendSettings, space: AnySpace, source: AnyBatch | None, run_one: Runner) -> dict[str, Outcome]:
     """Every stage of an extension after the other; the outcomes by the stages' names."""
     outcomes: dict[str, Outcome] = {}
 
@@ -231,23 +256,39 @@ def chain(settings: ExtendSettings, space: AnySpace, source: AnySource | None, r
         return outcomes[stage.name]
 
     if isinstance(space, DirectSpace):
-        direct_extension(settings, space, source, done)
+        direct_extension(settings, space, _no_new_nodes(source), done)
+    elif source is None:
+        done(_publish(space, space.stages["model"], RowPartitions(0, 1)))
+    elif isinstance(source, NewNodes):
+        _over_their_edges(settings, space, source, done)
     else:
-        _along_the_graph(settings, space, None if source is None else as_table(source), done)
+        _along_the_graph(settings, space, as_table(source), done)
     return outcomes
 
 
-def _along_the_graph(settings: ExtendSettings, space: FittedSpace, source: Source | None, done: Runner) -> None:
-    if source is None:
-        done(_publish(space, space.stages["model"], RowPartitions(0, 1)))
-        return
+def _no_new_nodes(source: AnyBatch | None) -> AnySource | None:
+    """What comes to a run without a graph."""
+    if isinstance(source, NewNodes):
+        raise TypeError(f"{source.name} has edges to the nodes of a graph")
+    return source
+
+
+def _over_their_edges(settings: ExtendSettings, space: FittedSpace, source: NewNodes, done: Runner) -> None:
+    """New nodes of a graph of the user's."""
+    cut = _cut(settings, space, source.n_nodes, 0)
+    joined = done(JoinNewNodes(space, done(LoadNewNodes(source, settings.missing)), cut))
+    done(_publish(space, done(Place(space, joined, joined, cut, settings.level)), cut))
+
+
+def _along_the_graph(settings: ExtendSettings, space: FittedSpace, source: Source, done: Runner) -> None:
+    """New points."""
     cut = batch_partitions(settings, space, source)
     fitted = space.stages
     validated = done(ValidateBatch(source, cut, settings.missing, space.exponent_of_source))
     standardize = bool(space.settings["standardize"])
     data = ReplayedSource(source, fitted["validate"], standardize, fitted.get("axes"), validated, space.point_dtype)
     ordered = done(Order(done(Assign(data, cut, fitted["cells"])), cut.count, cut.rows_each))
-    searched = done(Search(space, ordered))
+    searched = done(Search(space, ordered) if space.radius is None else SearchWithin(space, ordered))
     place = Place(space, ordered, searched, cut, settings.level, keeps_lists=bool(settings.joint or settings.arc))
     placed = done(place)
     if settings.joint:
@@ -269,8 +310,11 @@ def published_columns(space: AnySpace) -> tuple[str, ...]:
 
 def batch_partitions(settings: ExtendSettings, space: FittedSpace, source: Source) -> RowPartitions:
     """How new rows are cut: a row counts with its neighbors and its results, which may take more than its own."""
-    n_rows = source.shape[0]
-    row_bytes = _row_bytes(source.shape[1] * source.dtype.itemsize, space)
+    return _cut(settings, space, source.shape[0], source.shape[1] * source.dtype.itemsize)
+
+
+def _cut(settings: ExtendSettings, space: FittedSpace, n_rows: int, own: int) -> RowPartitions:
+    row_bytes = _row_bytes(own, space)
     each = automatic_bytes(n_rows * row_bytes) if settings.partition_mib == "auto" else settings.partition_mib << 20
     return RowPartitions.of_bytes(n_rows, row_bytes, each)
 
@@ -280,15 +324,22 @@ def _row_bytes(own: int, space: FittedSpace) -> int:
     return own + 12 * space.n_neighbors + 8 * results
 
 
-def _manifest(settings: ExtendSettings, space: AnySpace, source: AnySource | None) -> Json:
+def _manifest(settings: ExtendSettings, space: AnySpace, source: AnyBatch | None) -> Json:
     has_ids = bool(getattr(source, "has_ids", False))
     flags = direct_flags(space) if isinstance(space, DirectSpace) else FLAGS
     id_column = (settings.id_column or space.settings["id_column"]) if has_ids else None
     joint = {"joint": "joint"} if settings.joint and source is not None else {}
-    described = {"name": "", "n_rows": 0} if source is None else described_source(source)
     return {
         "settings": {"id_column": id_column, "missing": settings.missing, "level": settings.level},
-        "source": described,
+        "source": _described(source),
         "arrays": dict.fromkeys((*space.answers.coordinates, *published_columns(space), *flags), "publish") | joint,
         "space": space.identity,
     }
+
+
+def _described(source: AnyBatch | None) -> Json:
+    if source is None:
+        return {"name": "", "n_rows": 0}
+    if isinstance(source, NewNodes):
+        return {"name": Path(source.name).name, "n_rows": source.n_nodes, "n_columns": 0, "column_names": []}
+    return described_source(source)

@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import FitSettings
-from pipeline.direct_fitting import direct_chain, landmark_count, method_choice, prepared
+from pipeline.direct_fitting import direct_chain, landmark_count, method_choice, planned_landmarks, prepared
 from pipeline.errors import InvalidInputError, RecallWarning
 from pipeline.inputs import AnySource, as_table, described_source, n_columns, n_points, open_input, partitions_of
 from pipeline.memory import RunShape
+from pipeline.methods import GRAPH
 from pipeline.numerics.cells import cell_count, sample_size
 from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
 from pipeline.numerics.trust import TRUST
+from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
+from pipeline.sources.graphs import GraphSource
 from pipeline.stages.calibrate import Calibrate
-from pipeline.stages.components import Components
+from pipeline.stages.components import NO_BRIDGES, Components
+from pipeline.stages.direct.estimated import Subset
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Evaluate
+from pipeline.stages.given_graph import GivenGraph, LoadGraph
 from pipeline.stages.graph import Edges, Graph
 from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.model import Model
@@ -28,6 +33,7 @@ from pipeline.stages.neighbors import Neighbors, Probes
 from pipeline.stages.partition import Assign, Cells, Order
 from pipeline.stages.preprocess import Axes, point_dtype
 from pipeline.stages.publish import COORDINATES, Publish
+from pipeline.stages.radius import RadiusGraph, RadiusProbes
 from pipeline.stages.rows import Rows, landmarks_per_batch, nodes_per_chunk
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, ledger_of, run_stage, serially
 from pipeline.stages.validate import Validate
@@ -44,11 +50,13 @@ STAGES = tuple(
     stage.name
     for stage in (
         *(Validate, Axes, Cells, Assign, Order, Probes, Neighbors, Edges, Graph),
-        *(Components, Landmarks, Rows, Model, Calibrate, Embed, Evaluate, Publish),
+        *(Components, Landmarks, Subset, Rows, Model, Calibrate, Embed, Evaluate, Publish),
     )
 )
 # What an embedding of an earlier state of this version does not say of itself.
 EMBEDDED = {"columns": TRUST, "coordinates": COORDINATES}
+# How many neighbors a plan counts on within a radius.
+WITHIN_RADIUS = 30
 # Below this share of true neighbors a fit says so.
 PROMISED_RECALL = 0.99
 
@@ -71,6 +79,8 @@ def checked_source(settings: FitSettings, data: object | None = None) -> AnySour
     source = open_input(settings, data)
     settings.check_against(n_points(source), n_columns(source))
     require_apart("store", settings.store, settings.source)
+    if settings.input == GRAPH and settings.component_policy == "bridge":
+        raise InvalidInputError(NO_BRIDGES)
     return source
 
 
@@ -174,41 +184,79 @@ def chain(
         return outcomes[stage.name]
 
     if settings.is_geodesic:
-        _geodesic_chain(settings, as_table(source), done, registration)
+        _geodesic_chain(settings, source, done, registration)
     else:
         direct_chain(settings, source, done, registration)
     return outcomes
 
 
+@dataclass(frozen=True)
+class Joined:
+    """Nodes and the graph that joins them, in lengths of 2^exponent of the user's; `cells` where nodes are points.
+
+    Where neighbors have any number of neighbors, one stage is `neighbors` and `graph`.
+    """
+
+    cells: Outcome | None
+    ordered: Outcome
+    neighbors: Outcome
+    graph: Outcome
+    partitions: RowPartitions
+    exponent: int
+    edges_from: str
+
+
 def _geodesic_chain(
-    settings: FitSettings, source: Source, done: Runner, registration: Callable[[Outcome], Stage] | None
+    settings: FitSettings, source: AnySource, done: Runner, registration: Callable[[Outcome], Stage] | None
 ) -> None:
-    k, d, seed = settings.n_neighbors, settings.n_components, settings.seed
-    cut = partitions_of(source, 0, settings.partition_mib)
-    data = prepared(settings, source, done(Validate(source, cut, settings.missing)), done)
-    cells = done(Cells(data, cut, seed))
-    ordered = done(Order(done(Assign(data, cut, cells)), cut.count, cut.rows_each))
-    probes = done(Probes(cells, ordered, k, seed, settings.recall))
-    neighbors = done(Neighbors(cells, ordered, probes, k, seed))
-    graph = done(Graph(ordered, neighbors, done(Edges(ordered, neighbors))))
-    components = done(Components(cells, ordered, graph, settings.component_policy))
+    if isinstance(source, GraphSource):
+        joined = _given_graph(settings, source, done)
+    else:
+        joined = _joined_points(settings, as_table(source), done)
+    cells, ordered, neighbors, graph = joined.cells, joined.ordered, joined.neighbors, joined.graph
+    cut, exponent, weight, seed = joined.partitions, joined.exponent, settings.diagonal_weight, settings.seed
+    components = done(Components(cells, ordered, graph, settings.component_policy, joined.edges_from))
     m = landmark_count(settings, int(components.figures["n_kept"]), "distinct points are embedded")
     landmarks = done(Landmarks(cells, ordered, graph, components, m, settings.selection, seed))
     rows = done(Rows(ordered, neighbors, graph, components, landmarks))
     model = done(Model(rows, method_choice(settings)))
-    exponent = data.preprocessing.result_exponent
-    weight = settings.diagonal_weight
     done(Calibrate(neighbors, rows, model, exponent, weight))
     embedded = done(Embed(ordered, neighbors, graph, components, rows, model, cut, exponent, weight, seed))
-    done(Evaluate(cells, ordered, neighbors, model, embedded, k, seed))
+    done(Evaluate(cells, ordered, neighbors, model, embedded, settings.n_neighbors, seed))
     turned = None if registration is None else done(registration(embedded))
     columns, coordinates = (tuple(embedded.figures.get(name, was)) for name, was in EMBEDDED.items())
-    done(Publish(embedded, cut, d, columns, turned, coordinates))
+    done(Publish(embedded, cut, settings.n_components, columns, turned, coordinates))
     _warn_of_low_recall(neighbors.figures)
 
 
+def _joined_points(settings: FitSettings, source: Source, done: Runner) -> Joined:
+    """Points joined to their nearest, or to all within a radius."""
+    seed, cut = settings.seed, partitions_of(source, 0, settings.partition_mib)
+    data = prepared(settings, source, done(Validate(source, cut, settings.missing)), done)
+    cells = done(Cells(data, cut, seed))
+    ordered = done(Order(done(Assign(data, cut, cells)), cut.count, cut.rows_each))
+    exponent = data.preprocessing.result_exponent
+    if settings.radius is not None:
+        within = settings.radius, exponent, seed
+        graph = done(RadiusGraph(cells, ordered, done(RadiusProbes(cells, ordered, *within)), *within))
+        return Joined(cells, ordered, graph, graph, cut, exponent, "radius")
+    k = settings.n_neighbors
+    probes = done(Probes(cells, ordered, k, seed, settings.recall))
+    neighbors = done(Neighbors(cells, ordered, probes, k, seed))
+    graph = done(Graph(ordered, neighbors, done(Edges(ordered, neighbors))))
+    return Joined(cells, ordered, neighbors, graph, cut, exponent, "neighbors")
+
+
+def _given_graph(settings: FitSettings, source: GraphSource, done: Runner) -> Joined:
+    """A graph of the user's, whose nodes are rows."""
+    cut = partitions_of(source, planned_landmarks(settings, source), settings.partition_mib)
+    graph = done(GivenGraph(done(LoadGraph(source)), cut, settings.seed))
+    return Joined(None, graph, graph, graph, cut, int(graph.figures["exponent"]), "given")
+
+
 def run_shape(settings: FitSettings, source: Source) -> RunShape:
-    """What `pipeline.memory` needs to know of a fit; rows count as distinct until they have been looked at."""
+    """What `pipeline.memory` needs to know of a fit; rows count as distinct until they have been looked at, and how
+    many neighbors a radius gives is a guess."""
     n, columns = source.shape
     m = automatic_count(n, settings.n_components) if settings.n_landmarks == "auto" else settings.n_landmarks
     candidates = min(n, MAXMIN_CANDIDATES_PER_LANDMARK * m) if settings.selection != "random" else 0
@@ -222,17 +270,38 @@ def run_shape(settings: FitSettings, source: Source) -> RunShape:
         rows_each=partitions_of(source, m, settings.partition_mib).rows_each,
         n_cells=cell_count(n),
         cell_sample=sample_size(n, settings.pca or columns),
-        n_neighbors=settings.n_neighbors,
+        n_neighbors=settings.n_neighbors if settings.radius is None else WITHIN_RADIUS,
         n_landmarks=m,
         landmark_candidates=candidates,
         batch=landmarks_per_batch(m),
         nodes_per_chunk=nodes_per_chunk(m, partitions_of(source, m, settings.partition_mib).rows_each),
         n_components=settings.n_components,
+        edges_from="neighbors" if settings.radius is None else "radius",
+    )
+
+
+def graph_shape(settings: FitSettings, source: GraphSource) -> RunShape:
+    """The same of a fit on a graph of the user's, of which edges may be listed from one end only."""
+    n, m = source.n_nodes, planned_landmarks(settings, source)
+    rows_each = partitions_of(source, m, settings.partition_mib).rows_each
+    nothing = dict.fromkeys(("n_columns", "source_itemsize", "n_axes", "point_itemsize", "n_cells", "cell_sample"), 0)
+    return RunShape(
+        n_rows=n,
+        finds_axes=False,
+        rows_each=rows_each,
+        n_neighbors=-(-2 * source.n_edges // n),
+        n_landmarks=m,
+        landmark_candidates=0,
+        batch=landmarks_per_batch(m),
+        nodes_per_chunk=nodes_per_chunk(m, rows_each),
+        n_components=settings.n_components,
+        edges_from="given",
+        **nothing,
     )
 
 
 def _warn_of_low_recall(figures: Json) -> None:
-    if figures["recall"] < PROMISED_RECALL:
+    if figures.get("recall", 1.0) < PROMISED_RECALL:
         warnings.warn(
             f"The neighbor search finds {figures['recall']:.1%} of the true neighbors, audited on {figures['audited']} "
             f"points; below {PROMISED_RECALL:.0%} the graph may lack edges that matter. Raise recall; 1 searches "

@@ -4,12 +4,19 @@ Figures are for one process that works on one partition at a time. `python -m be
 """
 
 import ctypes
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MIB = 1 << 20
 # The interpreter and its libraries; in later stages also compiled loops, and what allocators do not give back.
 BASE, LATER = 200 * MIB, 100 * MIB
 EARLY = ("validate", "axes", "cells", "assign", "order")
+# What follows a graph, whatever its edges come from.
+ALONG_THE_GRAPH = ("components", "landmarks", "rows", "model", "calibrate", "embed", "evaluate", "publish")
+# Bytes of an edge while lists of any length are made, and while a graph is loaded.
+LISTED_EDGE = 100
 # Blocks of distances to candidates, wherever neighbors are searched.
 SEARCH = 96 * MIB
 # Points in memory at once: the group that is searched for, the one that is searched in, one to spare.
@@ -41,6 +48,17 @@ class RunShape:
     batch: int
     nodes_per_chunk: int
     n_components: int
+    # What edges come from: `neighbors`, a `radius` or a graph that is `given`; of the latter `n_neighbors` is a mean.
+    edges_from: str = "neighbors"
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that it has, in order."""
+        if self.edges_from == "given":
+            return ("validate", "graph", *ALONG_THE_GRAPH)
+        axes = ("axes",) * self.finds_axes
+        lists = ("neighbors", "edges") * (self.edges_from == "neighbors")
+        return ("validate", *axes, "cells", "assign", "order", "probes", *lists, "graph", *ALONG_THE_GRAPH)
 
     @property
     def block(self) -> int:
@@ -61,8 +79,9 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
     edges = rows * shape.n_neighbors
     groups = GROUPS * shape.block
     per_node = 8 * shape.n_rows
-    # About 1.3 times as many edges as neighbors, and as often twice: 8 bytes each.
-    graph = 13 * shape.n_neighbors * shape.n_rows + per_node
+    # About 1.3 times as many edges as neighbors, and as often twice, if those are not edges themselves: 8 bytes each.
+    by_lists = shape.edges_from == "neighbors"
+    graph = (13 if by_lists else 8) * shape.n_neighbors * shape.n_rows + per_node
     chunk = min(shape.n_rows, shape.nodes_per_chunk)
     lists = rows * (2 * shape.n_components + 4) * 8
     sampled = min(4000, shape.n_rows, max(100, 4_000_000 // shape.n_landmarks))
@@ -85,6 +104,10 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
         "evaluate": groups + 8 * sampled * (5 * shape.n_landmarks + 4 * shape.n_axes),
         "publish": 3 * lists,
     }
+    if not by_lists:
+        parts["graph"] = max(groups + SEARCH + LISTED_EDGE * edges, 6 * per_node)
+    if shape.edges_from == "given":
+        parts |= {"validate": LISTED_EDGE * shape.n_neighbors * shape.n_rows, "landmarks": graph + 4 * per_node}
     return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
 
 
@@ -115,6 +138,19 @@ def extension_peaks(
     return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
 
 
+def new_node_peaks(rows_each: int, n_edges: int, n_components: int, n_nodes: int) -> dict[str, int]:
+    """The same where each new node comes with about `n_edges` edges to nodes of a graph; all that come at once are held
+    in memory, here counted as two partitions of them."""
+    lists, results = rows_each * n_edges, rows_each * (2 * n_components + 8) * 8
+    parts = {
+        "validate": 2 * 100 * lists,
+        "search": 60 * lists + 9 * n_nodes,
+        "place": 40 * lists + 48 * min(n_nodes, lists) + 5 * results,
+        "publish": 3 * results,
+    }
+    return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
+
+
 def direct_peaks(partition_bytes: int, n_columns: int, n_landmarks: int) -> dict[str, int]:
     """Bytes that each stage has in memory at most where rows are measured straight from the landmarks, fitted or new:
     a partition of data, and a block of dissimilarities a few times over."""
@@ -135,6 +171,13 @@ def direct_peaks(partition_bytes: int, n_columns: int, n_landmarks: int) -> dict
         "publish": 4 * partition_bytes,
     }
     return {name: BASE + (0 if name in EARLY else LATER) + part for name, part in parts.items()}
+
+
+def machine_memory() -> int:
+    """Bytes of memory of the machine, or of the container if it has a limit."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.is_file() else ""
+    return min(physical, int(limit)) if limit.isdigit() else physical
 
 
 def release_free_memory() -> None:

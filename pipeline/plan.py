@@ -12,13 +12,13 @@ from pipeline.costs import stage_bytes, stage_seconds, stage_tasks
 from pipeline.direct_costs import direct_bytes, direct_memory, direct_seconds, direct_tasks
 from pipeline.direct_fitting import direct_shape
 from pipeline.errors import InvalidInputError
-from pipeline.fitting import STAGES, run_shape
+from pipeline.fitting import STAGES, graph_shape, run_shape
 from pipeline.inputs import AnySource, as_table
-from pipeline.memory import BASE, MIB, stage_peaks
+from pipeline.memory import BASE, MIB, machine_memory, stage_peaks
 from pipeline.refitting import Refit
+from pipeline.sources.graphs import GraphSource
 from pipeline.store import run
 
-CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # A thread that computes shortest paths keeps the others of its process waiting.
 ONE_THREAD = ("rows",)
 
@@ -114,7 +114,7 @@ def costs_of(settings: FitSettings, source: AnySource) -> Costs:
     if not settings.is_geodesic:
         direct = direct_shape(settings, source)
         return Costs(direct_tasks(direct), direct_memory(direct), direct_seconds(direct), direct_bytes(direct))
-    shape = run_shape(settings, as_table(source))
+    shape = graph_shape(settings, source) if isinstance(source, GraphSource) else run_shape(settings, as_table(source))
     return Costs(stage_tasks(shape), stage_peaks(shape), stage_seconds(shape), stage_bytes(shape))
 
 
@@ -124,7 +124,7 @@ def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
     n_workers = workers_of(cluster)
     tasks, peaks, seconds, disk = costs_of(settings, source)
     stages = []
-    for stage in (name for name in STAGES if name in tasks):
+    for stage in sorted(tasks, key=STAGES.index) if settings.is_geodesic else tasks:
         threads = 1 if stage in ONE_THREAD else cluster.threads_per_worker
         rounds = -(-tasks[stage] // (n_workers * threads))
         memory = BASE + cluster.threads_per_worker * (peaks[stage] - BASE)
@@ -152,13 +152,6 @@ def memory_of_worker(cluster: ClusterSettings) -> int | None:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def machine_memory() -> int:
-    """Bytes of memory of the machine, or of the container if it has a limit."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.is_file() else ""
-    return min(physical, int(limit)) if limit.isdigit() else physical
 
 
 def free_disk(store: str, beside_published: bool = False) -> int:

@@ -19,7 +19,7 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.lists import distance_of_rows
 from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION, TREE_MARGIN
 from pipeline.numerics.products import BLOCK_ENTRIES, PORTION, SINGLE, UNDERFLOW, Portion
-from pipeline.types import AnyArray, FloatArray, IntArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Neighbors of all queries together: 2 GB as lists, and about as much while they are found.
 MOST_LISTED = 1 << 27
@@ -37,6 +37,25 @@ class RadiusLists(NamedTuple):
     indices: IntArray
     distances: FloatArray
 
+    @property
+    def sizes(self) -> IntArray:
+        """How many neighbors each query has."""
+        return np.diff(self.offsets)
+
+    def of(self, queries: IntArray) -> "RadiusLists":
+        """The lists of some queries (p,)."""
+        sizes = self.sizes[queries]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[queries] - offsets[:-1], sizes)
+        return RadiusLists(offsets, self.indices[places], self.distances[places])
+
+    def without_last(self) -> "RadiusLists":
+        """The same with the farthest neighbor of each query left out where it has another."""
+        left_out = np.zeros(len(self.indices), dtype=np.bool_)
+        left_out[self.offsets[1:][self.sizes > 1] - 1] = True
+        offsets = np.concatenate([[0], np.cumsum(np.where(self.sizes > 1, self.sizes - 1, self.sizes))])
+        return RadiusLists(offsets, self.indices[~left_out], self.distances[~left_out])
+
 
 class Pairs(NamedTuple):
     """Queries (r,) and points (r,) that are near each other, by their places, and how far they are apart (r,)."""
@@ -44,6 +63,9 @@ class Pairs(NamedTuple):
     queries: IntArray
     points: IntArray
     distances: FloatArray
+
+    def where(self, chosen: BoolArray) -> "Pairs":
+        return Pairs(self.queries[chosen], self.points[chosen], self.distances[chosen])
 
 
 def radius_lists(reference: ArrayLike, queries: ArrayLike, radius: float, n_threads: int = 1) -> RadiusLists:
@@ -66,22 +88,21 @@ def radius_lists(reference: ArrayLike, queries: ArrayLike, radius: float, n_thre
 
 
 class Room:
-    """How many pairs may still be found; shared by threads."""
+    """How many pairs may still be found among the neighbors of so many queries; shared by threads."""
 
     def __init__(self, n_queries: int, radius: float, most: int = MOST_LISTED) -> None:
         self._n_queries, self._radius, self._most = n_queries, radius, most
-        self._lock, self._taken, self._done = Lock(), 0, 0
+        self._lock, self._taken = Lock(), 0
 
-    def take(self, n_pairs: int, n_queries: int) -> None:
-        """So many queries have so many more neighbors: an error once lists would not fit into memory."""
+    def take(self, n_pairs: int) -> None:
+        """So many more were found: an error once lists would not fit into memory."""
         with self._lock:
             self._taken += n_pairs
-            self._done += n_queries
         if self._taken > self._most:
             raise InvalidInputError(
-                f"radius={self._radius:g} gives each point {self._taken / self._done:,.0f} neighbors in the mean, as "
-                f"seen on {self._done:,} of {self._n_queries:,}; more than {self._most:,} together do not fit into "
-                "memory. Choose a smaller radius, or n_neighbors instead."
+                f"radius={self._radius:g} gives each of {self._n_queries:,} points more than "
+                f"{self._taken / self._n_queries:,.0f} neighbors in the mean; more than {self._most:,} together do not "
+                "fit into memory. Choose a smaller radius, or n_neighbors instead."
             )
 
 
@@ -114,10 +135,9 @@ class RadiusSearch:
             yield from self._by_tree(self._tree, queries, radius, 0)
 
     def _counted_pairs(self, queries: AnyArray, radius: float, room: Room) -> Pairs:
-        room.take(0, len(queries))
         parts = []
         for pairs in self.pairs(queries, radius):
-            room.take(len(pairs.queries), 0)
+            room.take(len(pairs.queries))
             parts.append(pairs)
         return joined_pairs(parts)
 
@@ -197,12 +217,43 @@ def lists_of(n_queries: int, pairs: Pairs) -> RadiusLists:
     return RadiusLists(offsets, pairs.points[order], pairs.distances[order])
 
 
+def even_lists(distances: FloatArray, indices: AnyArray) -> RadiusLists:
+    """Lists (q, k) that are all of the same length."""
+    offsets = np.arange(len(indices) + 1) * indices.shape[1]
+    return RadiusLists(offsets, indices.ravel(), distances.ravel())
+
+
 def joined_lists(parts: list[RadiusLists]) -> RadiusLists:
     """The lists of several runs of queries, one run after the other."""
     sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
     indices = [np.empty(0, np.int64), *(part.indices for part in parts)]
     distances = [np.empty(0), *(part.distances for part in parts)]
     return RadiusLists(np.cumsum(np.concatenate(sizes)), np.concatenate(indices), np.concatenate(distances))
+
+
+def rows_through_lists(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
+    """Path lengths (q, m) of new points to the landmarks, given their neighbors and those points' (n, m); infinite
+    where a list is empty.
+
+    A point at no distance from its nearest neighbor is that neighbor: it gets that one's lengths to the bit.
+    """
+    rows = np.full((len(lists.offsets) - 1, to_landmarks.shape[1]), np.inf, dtype=to_landmarks.dtype)
+    _through_lists(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
+    return rows
+
+
+@compiled
+def _through_lists(
+    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
+) -> None:
+    for i in range(len(rows)):
+        for j in range(offsets[i], offsets[i + 1]):
+            apart, neighbor = distances[j], indices[j]
+            for landmark in range(rows.shape[1]):
+                # The least so far is rounded already, which changes no minimum.
+                rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
+            if apart == 0.0:
+                break
 
 
 @compiled

@@ -17,8 +17,8 @@ from pipeline.numerics.drift import gap_counts, two_sample_test
 from pipeline.numerics.extension.restricted import DiagonalWeight
 from pipeline.stages.embed import NEAREST, with_nearest
 from pipeline.stages.model import load_answers
-from pipeline.stages.neighbors import HELD_OUT
 from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.stages.uneven import held_out_lists
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, Json
 
@@ -55,8 +55,8 @@ class Calibrate(SingleStage):
         sums = self._answers.begin(int(kept.sum()))
         for batch in batches:
             sums.add(batch.read()[kept])
-        nearest = self.neighbors.ledger.read(HELD_OUT[0]).read()[kept, 0]
-        return with_nearest(self._answers, sums.answer(), nearest, self.exponent)
+        lists = held_out_lists(self.neighbors)
+        return with_nearest(self._answers, sums.answer(), lists.distances[lists.offsets[:-1][kept]], self.exponent)
 
     @cached_property
     def _answers(self) -> Answers:

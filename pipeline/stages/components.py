@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from pipeline.errors import DisconnectedGraphError
+from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.components import POLICIES, ComponentPolicy, UnionFind, by_falling_size, disconnected_message
 from pipeline.numerics.neighbors import refine_neighbors
@@ -38,16 +38,28 @@ PAIR_WORK = 100
 # Relative rounding of distances to centers, with room to spare.
 MARGIN = 1e-9
 NOWHERE = np.iinfo(np.int64).max
+NO_BRIDGES = (
+    "component_policy='bridge' needs to know how far points of different components are apart, and a graph has no "
+    "points; add the edges that join them, or choose 'largest' (embed only the largest; other rows get NaN)."
+)
+# What else helps where a graph in several components is refused, by what its edges come from.
+REMEDIES = {
+    "radius": "Raise radius, or choose component_policy='bridge' (join them by the shortest links) or 'largest' (embed "
+    "only the largest; other rows get NaN).",
+    "given": "Add the edges that are missing, or choose component_policy='largest' (embed only the largest; other rows "
+    "get NaN).",
+}
 
 
 @dataclass(frozen=True)
 class Components(SingleStage):
     """Links between components: nodes `starts` and `ends`, the start of lower source row, and their `lengths`."""
 
-    cells: Outcome
+    cells: Outcome | None
     ordered: Outcome
     graph: Outcome
     policy: ComponentPolicy
+    edges_from: str = "neighbors"
     name = "components"
 
     def settings(self) -> Json:
@@ -60,7 +72,7 @@ class Components(SingleStage):
         checks.one_of("policy", self.policy, POLICIES)
         sizes, n_components = self.graph.figures["largest_components"], self.graph.figures["n_components"]
         if n_components > 1 and self.policy == "error":
-            raise DisconnectedGraphError(disconnected_message(sizes, n_components))
+            raise DisconnectedGraphError(self._refusal(sizes, n_components))
         links, exact = self._links() if n_components > 1 and self.policy == "bridge" else (ShortestLinks.of(0), True)
         arrays = {"starts": links.ends[:, 2], "ends": links.ends[:, 3], "lengths": links.lengths}
         for name, values in arrays.items():
@@ -69,7 +81,18 @@ class Components(SingleStage):
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
         return {**report, "n_bridges": len(links.lengths), "exact": exact}, list(arrays)
 
+    def _refusal(self, sizes: list[int], n_components: int) -> str:
+        if self.edges_from not in REMEDIES:
+            return disconnected_message(sizes, n_components)
+        listed = ", ".join(map(str, sizes)) + (", ..." if n_components > len(sizes) else "")
+        return (
+            f"The graph has {n_components} components, of sizes {listed}; distances between them are undefined. "
+            f"{REMEDIES[self.edges_from]}"
+        )
+
     def _links(self) -> "tuple[ShortestLinks, bool]":
+        if self.cells is None:
+            raise InvalidInputError(NO_BRIDGES)
         labels = self.graph.ledger.read("components").read()
         return spanning_links(OrderedNodes(self.cells, self.ordered), labels)
 

@@ -21,6 +21,7 @@ from pipeline.stages.graph import group_bounds
 from pipeline.stages.model import load_answers
 from pipeline.stages.rows import row_batches
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.uneven import nearest_of_nodes
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -151,7 +152,7 @@ class Embed(Stage):
     def _trust(self, result: Answer, partition: int, counts: IntArray) -> FloatArray:
         """The trust columns (n, t) of a group's nodes, in the user's units."""
         # To the nearest other row, which is at no distance where several are the same.
-        distances = self.neighbors.ledger.part("distances", partition).read()[:, 0]
+        distances = nearest_of_nodes(self.neighbors, partition)
         return with_nearest(self._answers, result, np.where(counts > 1, 0.0, distances), self.exponent)
 
 

@@ -15,9 +15,10 @@ SAMPLE_BYTES = 1 << 27
 
 @dataclass(frozen=True)
 class Evaluate(SingleStage):
-    """Figures of quality; trustworthiness and continuity are those of the sample as a data set of its own."""
+    """Figures of quality; trustworthiness and continuity are those of the sample as a data set of its own. Without
+    cells there are no points, and none of these."""
 
-    cells: Outcome
+    cells: Outcome | None
     ordered: Outcome
     neighbors: Outcome
     model: Outcome
@@ -40,13 +41,15 @@ class Evaluate(SingleStage):
             "sample_size": len(lengths),
             "residual_variance": residual_variance(lengths, projection, model.coordinates).tolist(),
             "normalized_stress": normalized_stress(lengths, projection, model.coordinates),
-            "recall": self.neighbors.figures["recall"],
+            **{name: value for name, value in self.neighbors.figures.items() if name == "recall"},
             **spectrum_figures(model),
         }
         return {**figures, **self._neighborhoods()}, []
 
     def _neighborhoods(self) -> Json:
-        """Trustworthiness and continuity; None where the sample is too small to have neighborhoods."""
+        """Trustworthiness and continuity; None where there are no points, or too few to have neighborhoods."""
+        if self.cells is None:
+            return {"trustworthiness": None, "continuity": None}
         n_points = max(1, SAMPLE_BYTES // (8 * int(self.ordered.figures["n_columns"])))
         # Every so manieth: neighboring numbers are neighbors in space.
         every = slice(None, None, -(-int(self.embedded.figures["n_sampled"]) // n_points))

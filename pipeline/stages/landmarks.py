@@ -4,11 +4,14 @@ They are drawn by source row, not by place in the run's order, so for the same s
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from pipeline.numerics.farthest_nodes import farthest_nodes
 from pipeline.numerics.landmarks import maxmin_candidates, random_landmarks
 from pipeline.numerics.nearby import nearby_order
+from pipeline.numerics.shortest_paths import PathGraph
 from pipeline.stages.choosing import chosen_points
 from pipeline.stages.connected import connected_graph, kept_nodes
 from pipeline.stages.ordered import OrderedNodes
@@ -19,9 +22,12 @@ from pipeline.types import IntArray, Json
 
 @dataclass(frozen=True)
 class Landmarks(SingleStage):
-    """Node numbers and source rows of the landmarks, those near each other along the graph together."""
+    """Node numbers and source rows of the landmarks, those near each other along the graph together.
 
-    cells: Outcome
+    Without cells there are no points, and farthest ones are those that are along the graph.
+    """
+
+    cells: Outcome | None
     ordered: Outcome
     graph: Outcome
     components: Outcome
@@ -42,10 +48,17 @@ class Landmarks(SingleStage):
         rows = np.concatenate([self.ordered.ledger.part("first", group).read() for group in groups])
         kept = np.flatnonzero(kept_nodes(self.graph, self.components))
         chosen = self._chosen(kept[np.argsort(rows[kept])])
-        chosen = chosen[nearby_order(connected_graph(self.ordered, self.graph, self.components), chosen)]
+        chosen = chosen[nearby_order(self._connected, chosen)]
         ledger.write("nodes", chosen)
         ledger.write("rows", rows[chosen])
         return {"n_landmarks": len(chosen)}, ["nodes", "rows"]
+
+    def release(self) -> None:
+        self.__dict__.pop("_connected", None)
+
+    @cached_property
+    def _connected(self) -> PathGraph:
+        return connected_graph(self.ordered, self.graph, self.components)
 
     def _chosen(self, nodes: IntArray) -> IntArray:
         """Landmarks among nodes given in the order of their source rows; all but random ones from a sample."""
@@ -53,6 +66,8 @@ class Landmarks(SingleStage):
             return nodes[random_landmarks(len(nodes), self.n_landmarks, self.seed)]
         places, first = maxmin_candidates(len(nodes), self.n_landmarks, self.seed)
         candidates = nodes[places]
+        if self.cells is None:
+            return candidates[farthest_nodes(self._connected, candidates, first, self.n_landmarks)]
         order = np.argsort(candidates)
         points, _ = OrderedNodes(self.cells, self.ordered).nodes(candidates[order])
         in_row_order = np.empty_like(order)

@@ -12,13 +12,14 @@ import numpy as np
 from pipeline.numerics.answers import Answer
 from pipeline.numerics.drift import compared, gap_counts
 from pipeline.numerics.extension.moments import Moments, MomentSums
-from pipeline.numerics.geodesics import rows_through_neighbors
+from pipeline.numerics.radius import RadiusLists, even_lists, rows_through_lists
 from pipeline.partitions import RowPartitions
 from pipeline.stages.embed import with_nearest
 from pipeline.stages.exchange import write_in_row_order
 from pipeline.stages.rows import row_batches
 from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.uneven import lists_of_group, nearest_of_nodes
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -56,13 +57,12 @@ class Place(Stage):
         return len(self.ordered.figures["nodes_each"])
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        part = self.searched.ledger.part
-        distances, component = part("distances", partition).read(), part("component", partition).read()
+        component = self.searched.ledger.part("component", partition).read()
         kept = np.ones(len(component), np.bool_) if self.space.kept is None else component < 1
-        neighbors = part("neighbors", partition).read()
-        known = answered_through(self.space, distances[kept], neighbors[kept])
+        known = answered_through(self.space, lists_of_group(self.searched, partition).of(np.flatnonzero(kept)))
         result = self.space.answers.among_others(known, kept)
-        trust = with_nearest(self.space.answers, result, distances[:, 0], self.space.exponent)
+        nearest = nearest_of_nodes(self.searched, partition)
+        trust = with_nearest(self.space.answers, result, nearest, self.space.exponent)
         trust[~kept] = np.nan
         coordinates = self.space.in_users_frame(result.coordinates)
         nodes = {
@@ -72,6 +72,9 @@ class Place(Stage):
         }
         if self.keeps_lists:
             points = self.ordered.ledger.part("points", partition).read()
+            distances, neighbors = (
+                self.searched.ledger.part(name, partition).read() for name in ("distances", "neighbors")
+            )
             reached = np.where(kept[:, None], distances, np.nan)
             nodes |= {"distances": reached, "neighbors": neighbors, "points": points}
         names = write_in_row_order(ledger, partition, self.ordered, self.partitions, nodes)
@@ -130,10 +133,10 @@ def drift_of(
     return compared(calibration, totals, margins, level)
 
 
-def answered_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Answer:
-    """What is said of new points with these neighbors (p, k)."""
-    sums = space.answers.begin(len(distances))
-    for to_landmarks in distances_to_landmarks(space, distances, neighbors):
+def answered_through(space: FittedSpace, lists: RadiusLists) -> Answer:
+    """What is said of new points with these neighbors."""
+    sums = space.answers.begin(len(lists.sizes))
+    for to_landmarks in ways_to_landmarks(space, lists):
         sums.add(to_landmarks)
     return sums.answer()
 
@@ -148,7 +151,11 @@ def moments_through(space: FittedSpace, distances: FloatArray, neighbors: AnyArr
 
 def distances_to_landmarks(space: FittedSpace, distances: FloatArray, neighbors: AnyArray) -> Iterator[AnyArray]:
     """Distances (p, b) of new points with these neighbors (p, k) to each batch of landmarks in turn."""
-    nodes, places = np.unique(neighbors, return_inverse=True)
-    places = places.reshape(neighbors.shape)
+    return ways_to_landmarks(space, even_lists(distances, neighbors))
+
+
+def ways_to_landmarks(space: FittedSpace, lists: RadiusLists) -> Iterator[AnyArray]:
+    """Distances (p, b) of new points with these neighbors to each batch of landmarks in turn."""
+    nodes, places = np.unique(lists.indices, return_inverse=True)
     for batch in row_batches(space.stages["rows"]):
-        yield rows_through_neighbors(distances, places, batch.take(nodes))
+        yield rows_through_lists(lists._replace(indices=places), batch.take(nodes))

@@ -14,12 +14,12 @@ from threading import Lock
 import numpy as np
 
 from pipeline.errors import StoreError
-from pipeline.numerics.geodesics import rows_through_neighbors
+from pipeline.numerics.radius import RadiusLists, rows_through_lists
 from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.vectors import LANES
 from pipeline.stages.connected import connected_graph
-from pipeline.stages.neighbors import HELD_OUT
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.uneven import held_out_lists
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
@@ -74,11 +74,11 @@ class Rows(Stage):
         if not np.isfinite(between).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
         names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
-        apart, places, neighbors = self._held_out
-        known, fewer = lengths[neighbors].astype(np.float32), slice(max(1, apart.shape[1] - 1))
+        lists, neighbors = self._held_out
+        known = lengths[neighbors].astype(np.float32)
         held = {
-            "held_out": rows_through_neighbors(apart, places, known),
-            "held_out_fewer": rows_through_neighbors(apart[:, fewer], places[:, fewer], known),
+            "held_out": rows_through_lists(lists, known),
+            "held_out_fewer": rows_through_lists(lists.without_last(), known),
         }
         return names + ledger.write_parts(partition, {"between": between, **held})
 
@@ -90,12 +90,11 @@ class Rows(Stage):
         _LOADED.drop()
 
     @cached_property
-    def _held_out(self) -> tuple[FloatArray, IntArray, IntArray]:
-        """Of rows that are taken as if they were new: distances to their neighbors (h, k), and the places of these
-        (h, k) among all of them (u,)."""
-        apart, others = (self.neighbors.ledger.read(name).read() for name in HELD_OUT)
-        neighbors, places = np.unique(others, return_inverse=True)
-        return apart, places.reshape(others.shape), neighbors
+    def _held_out(self) -> tuple[RadiusLists, IntArray]:
+        """The neighbors of rows that are taken as if they were new, by their places among all such neighbors (u,)."""
+        lists = held_out_lists(self.neighbors)
+        neighbors, places = np.unique(lists.indices, return_inverse=True)
+        return lists._replace(indices=places), neighbors
 
     @property
     def _batch(self) -> int:

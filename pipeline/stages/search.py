@@ -10,12 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.anchors import along_the_data, widen
+from pipeline.numerics.radius import Pairs, RadiusLists, Room, joined_pairs, lists_of
 from pipeline.numerics.trees import FEW_DIMENSIONS, reached_boxes
 from pipeline.stages.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
 from pipeline.stages.ordered import NODE_BITS, OrderedNodes, empty_lists
+from pipeline.stages.radius import counted, pairs_within
 from pipeline.stages.rows import row_batches
 from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.uneven import UNEVEN, nearest_in_lists, write_lists
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -44,9 +47,7 @@ class Search(Stage):
         return len(self.ordered.figures["nodes_each"])
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        points = self.ordered.ledger.part("points", partition).read()
-        groups = self.ordered.ledger.read("groups").read()[partition : partition + 2]
-        own_cells = np.repeat(np.arange(*groups), self.ordered.ledger.part("sizes", partition).read())
+        points, own_cells = self._points(partition)
         distances, found, component = nearest_embedded(self.space, points, own_cells)
         arrays: dict[str, AnyArray] = {
             "distances": distances,
@@ -57,6 +58,48 @@ class Search(Stage):
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         return {"n_points": sum(entry["n_points"] for entry in figures.values())}, []
+
+    def _points(self, partition: int) -> tuple[AnyArray, IntArray]:
+        """New points, cell by cell, and the cells that they are in."""
+        groups = self.ordered.ledger.read("groups").read()[partition : partition + 2]
+        own_cells = np.repeat(np.arange(*groups), self.ordered.ledger.part("sizes", partition).read())
+        return self.ordered.ledger.part("points", partition).read(), own_cells
+
+
+@dataclass(frozen=True)
+class SearchWithin(Search):
+    """All embedded nodes within the radius of each new point; of one without any, the nearest."""
+
+    def settings(self) -> Json:
+        return {"radius": self.space.radius}
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        points, own_cells = self._points(partition)
+        lists, component = embedded_within(self.space, points, own_cells)
+        return {"n_points": len(points)}, write_lists(ledger, partition, lists, nearest_in_lists(lists), component)
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        report, arrays = super().finish(ledger, figures)
+        return {**report, UNEVEN: True}, arrays
+
+
+def embedded_within(space: FittedSpace, points: AnyArray, own_cells: IntArray) -> tuple[RadiusLists, IntArray]:
+    """Of points that come cell by cell: the embedded nodes that a new point is joined to, and the component that each
+    point belongs to."""
+    nodes = OrderedNodes(space.stages["cells"], space.stages["order"], space.kept)
+    radius = float(space.radius or 0.0)
+    room = Room(len(points), float(np.ldexp(radius, space.exponent)))
+    found = joined_pairs(list(counted(pairs_within(nodes, NO_GROUP, points, own_cells, radius), room)))
+    alone = np.flatnonzero(np.bincount(found.queries, minlength=len(points)) == 0)
+    if len(alone):
+        apart, others = _nearest(space, points[alone], own_cells[alone], 1, space.kept)
+        found = joined_pairs([found, Pairs(alone, others[:, 0], apart[:, 0])])
+    lists = lists_of(len(points), found)
+    nearest = lists.indices[lists.offsets[:-1]]
+    if space.kept is not None:
+        apart, dropped = _nearest(space, points, own_cells, 1, ~space.kept)
+        nearest = np.where(apart[:, 0] < nearest_in_lists(lists), dropped[:, 0], nearest)
+    return lists, space.component_of(nearest)
 
 
 def nearest_embedded(
@@ -93,8 +136,8 @@ def _nearest(
     if points.shape[1] <= FEW_DIMENSIONS:
         distances, found = exact_neighbors(nodes, points, own_cells, k)
     else:
-        n_probes, nobody = space.stages["neighbors"].figures["n_probes"], np.full(len(points), -1)
-        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
+        nobody = np.full(len(points), -1)
+        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, space.n_probes, k)
     return distances, found & NODE_BITS
 
 

@@ -1,5 +1,6 @@
 """A fitted run as new points see it: what extending needs of its stages, small enough to be sent to workers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import StoreError
+from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.answers import Answers, answers_of
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.stages.connected import kept_nodes
@@ -22,6 +23,8 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 NEEDED = ("validate", "cells", "order", "neighbors", "graph", "components", "rows", "model", "calibrate")
 OPTIONAL = ("axes", "register")
+# What runs by a radius and runs on a graph of the user's do without: there the graph itself has what these have.
+NOT_NEEDED = {"radius": ("neighbors",), "graph": ("cells", "order", "neighbors")}
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,29 @@ class FittedSpace:
 
     @property
     def n_neighbors(self) -> int:
-        return int(self.settings["n_neighbors"])
+        """How many neighbors a point has: each of them, or where they have any number, in the mean."""
+        figures = self.stages["graph"].figures
+        mean = figures.get("mean_neighbors")
+        return int(self.settings["n_neighbors"]) if mean is None else math.ceil(mean)
+
+    @property
+    def n_probes(self) -> int:
+        """How many cells a point probes for its nearest neighbors."""
+        return int(self.stages.get("neighbors", self.stages["graph"]).figures["n_probes"])
+
+    @property
+    def radius(self) -> float | None:
+        """Within which points are joined, in the run's units; None where each has as many neighbors."""
+        return self.stages["graph"].figures.get("radius")
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it is a graph of the user's, whose nodes are no points."""
+        return "order" not in self.stages
 
     @property
     def n_nodes(self) -> int:
-        return int(self.stages["order"].figures["n_nodes"])
+        return int(self.stages.get("order", self.stages["graph"]).figures["n_nodes"])
 
     @property
     def thinned(self) -> bool:
@@ -123,8 +144,27 @@ def _moved(coordinates: FloatArray, turn: FloatArray, shift: FloatArray) -> Floa
 
 
 def fitted_space(store: DurableLocalStore, manifest: Json) -> FittedSpace:
-    """The space of a published run."""
-    return FittedSpace(published_stages(store, manifest, NEEDED, OPTIONAL), manifest["settings"], manifest["source"])
+    """The space of a published run in which every point has as many neighbors, or of a model of one."""
+    if graph_kind(manifest["settings"]) is not None:
+        raise InvalidInputError(
+            f"{store} was fitted by a radius or on a graph; models to take along are made of runs with n_neighbors "
+            "only: extend the run itself."
+        )
+    return any_fitted_space(store, manifest)
+
+
+def any_fitted_space(store: DurableLocalStore, manifest: Json) -> FittedSpace:
+    """The space of a published run, whatever its graph came from."""
+    left_out = NOT_NEEDED.get(graph_kind(manifest["settings"]) or "", ())
+    needed = [name for name in NEEDED if name not in left_out]
+    return FittedSpace(published_stages(store, manifest, needed, OPTIONAL), manifest["settings"], manifest["source"])
+
+
+def graph_kind(settings: Json) -> str | None:
+    """`graph` if a run was fitted on one of the user's, `radius` if points within one were joined."""
+    if settings.get("input") == "graph":
+        return "graph"
+    return "radius" if settings.get("radius") is not None else None
 
 
 def published_stages(

@@ -9,7 +9,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import radius as module
-from pipeline.numerics.radius import RadiusSearch, joined_lists, radius_lists
+from pipeline.numerics.geodesics import rows_through_neighbors
+from pipeline.numerics.radius import RadiusSearch, even_lists, joined_lists, radius_lists, rows_through_lists
 
 
 def by_comparing(reference, queries, radius):
@@ -90,6 +91,29 @@ def _in_two(points, reach):
     return joined_lists([search.lists(points[:1700], reach), search.lists(points[1700:], reach)])
 
 
+def test_ways_over_lists_of_one_length_are_those_over_a_table_of_neighbors():
+    rng = np.random.default_rng(5)
+    distances, indices = np.sort(rng.random((40, 6)), axis=1), rng.integers(0, 90, (40, 6))
+    distances[:5, :2] = 0.0
+    known = rng.random((90, 8)).astype(np.float32)
+    lists = even_lists(distances, indices)
+    for found, expected in (
+        (lists, (distances, indices)),
+        (lists.without_last(), (distances[:, :5], indices[:, :5])),
+        (lists.of(np.arange(40)[::-3]), (distances[::-3], indices[::-3])),
+    ):
+        assert rows_through_lists(found, known).tobytes() == rows_through_neighbors(*expected, known).tobytes()
+
+
+def test_an_empty_list_leads_nowhere_and_a_single_neighbor_is_never_left_out():
+    points = np.array([[0.0], [1.0], [1.5], [9.0]])
+    lists = radius_lists(points, np.array([[5.0], [8.5], [0.9]]), 0.7)
+    known = np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.testing.assert_allclose(rows_through_lists(lists, known), [[np.inf, np.inf], [6.5, 7.5], [2.1, 3.1]])
+    assert lists.without_last().sizes.tolist() == [0, 1, 1]
+    assert lists.of(np.array([2, 0])).indices.tolist() == [1, 2]
+
+
 def test_numbers_agree_with_scikit_learn():
     points = np.random.default_rng(3).normal(size=(400, 5))
     found = radius_lists(points, points, 1.3)
@@ -101,7 +125,9 @@ def test_numbers_agree_with_scikit_learn():
 @pytest.mark.parametrize("n_columns", [2, 12])
 def test_lists_that_would_not_fit_are_refused_with_the_mean(n_columns):
     points = np.random.default_rng(4).normal(size=(300, n_columns))
-    with pytest.raises(InvalidInputError, match=r"radius=1000 gives each point 300 neighbors in the mean.*smaller"):
+    with pytest.raises(
+        InvalidInputError, match=r"radius=1000 gives each of 300 points more than \d\d\d neighbors in the mean.*smaller"
+    ):
         RadiusSearch(points).lists(points, 1000.0, most=80_000)
 
 

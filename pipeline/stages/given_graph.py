@@ -1,0 +1,116 @@
+"""A graph of the user's own in the place of stages 1 to 4: loaded and checked as a whole, then cut into groups.
+
+Nodes are renumbered so that those joined by an edge are near each other in memory, which is what shortest paths need.
+There are no points, so nothing is searched: a node's neighbors are those that its edges lead to.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.held_out import drawn
+from pipeline.numerics.radius import RadiusLists, joined_pairs
+from pipeline.partitions import RowPartitions
+from pipeline.sources.graphs import GraphSource, digest_of_graph
+from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.stages.uneven import UnevenGraph, as_new, nearest_in_lists, write_group
+from pipeline.store.ledger import StageLedger
+from pipeline.types import IntArray, Json
+
+
+@dataclass(frozen=True)
+class LoadGraph(SingleStage):
+    """The graph with its nodes in the order of the run: `offsets` (n + 1,), `targets` and `lengths` (e,); which node of
+    the user's each of them is, `node_at` (n,), and where each of those is, `place_of` (n,)."""
+
+    source: GraphSource
+    name = "validate"
+
+    def settings(self) -> Json:
+        return {"input": "graph"}
+
+    def inputs(self) -> list[str]:
+        return [repr(sorted(self.source.fingerprint().items()))]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        graph = self.source.load()
+        largest = float(graph.data.max())
+        if largest == 0:
+            raise InvalidInputError(f"all edges of {self.source.name} have length 0; there is nothing to embed.")
+        checks.require_squarable(f"the longest edge of {self.source.name}", np.array([largest]))
+        node_at = near_order(graph)
+        place_of = np.argsort(node_at)
+        offsets, targets, lengths = renumbered(graph, node_at, place_of)
+        arrays = {"offsets": offsets, "targets": targets, "lengths": lengths}
+        arrays |= {"node_at": node_at, "place_of": place_of}
+        for name, values in arrays.items():
+            ledger.write(name, values)
+        report = {"content": digest_of_graph(graph), "largest": largest, "n_rows": graph.shape[0], "n_columns": 0}
+        return {**report, "n_dropped_rows": 0, "n_edges": len(targets) // 2}, list(arrays)
+
+
+def near_order(graph: csr_array) -> IntArray:
+    """The nodes (n,) in an order in which neighbors are near each other; as they are, if the edges are too many for
+    scipy to find one."""
+    if graph.nnz > np.iinfo(np.int32).max:
+        return np.arange(graph.shape[0])
+    narrow = csr_array((graph.data, graph.indices.astype(np.int32), graph.indptr.astype(np.int32)), shape=graph.shape)
+    return np.asarray(reverse_cuthill_mckee(narrow, symmetric_mode=True), dtype=np.int64)
+
+
+def renumbered(graph: csr_array, node_at: IntArray, place_of: IntArray) -> RadiusLists:
+    """The edges of the nodes in another order, numbers rising within each node's."""
+    sizes = np.diff(graph.indptr)
+    starts = place_of[np.repeat(np.arange(len(sizes)), sizes)]
+    ends = place_of[graph.indices]
+    order = np.lexsort((ends, starts))
+    return RadiusLists(np.concatenate([[0], np.cumsum(sizes[node_at])]), ends[order], graph.data[order])
+
+
+@dataclass(frozen=True)
+class GivenGraph(UnevenGraph):
+    """Groups of nodes, their edges in the run's units, and the rows of the user's that they are: what later stages read
+    of `order`, `neighbors` and `graph` of a table."""
+
+    loaded: Outcome
+    partitions: RowPartitions
+    seed: int
+    name = "graph"
+
+    def settings(self) -> Json:
+        return {"input": "graph", "rows_each": self.partitions.rows_each, "seed": self.seed}
+
+    def inputs(self) -> list[str]:
+        return [str(self.loaded.figures["content"])]
+
+    @property
+    def nodes_each(self) -> list[int]:
+        return [len(self.partitions.rows(group)) for group in range(self.partitions.count)]
+
+    @property
+    def exponent(self) -> int:
+        """The power of two that takes the run's units to the user's."""
+        return int(np.frexp(self.loaded.figures["largest"])[1])
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = self.partitions.rows(partition)
+        read = self.loaded.ledger.read
+        offsets = read("offsets").read(nodes.start, nodes.stop + 1)
+        begin, end = int(offsets[0]), int(offsets[-1])
+        lengths = np.ldexp(read("lengths").read(begin, end), -self.exponent)
+        lists = RadiusLists(offsets - begin, read("targets").read(begin, end), lengths)
+        rows = read("node_at").read(nodes.start, nodes.stop)
+        held = np.flatnonzero(drawn(rows, self.partitions.n_rows, self.seed))
+        names = ledger.write_parts(partition, {"rows": rows, "node_of": np.arange(len(rows)), "first": rows})
+        figures, written = write_group(
+            ledger, partition, lists, nearest_in_lists(lists), as_new(lists, held, joined_pairs([]))
+        )
+        return figures, names + written
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        report, arrays = super().finish(ledger, figures)
+        return {**report, "n_rows": self.partitions.n_rows, "exponent": self.exponent}, arrays
