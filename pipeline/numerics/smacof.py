@@ -36,6 +36,8 @@ COARSE_STEP, FINE_STEP, FINEST_STEP = 1e-3, 1e-10, 1e-12
 # Curvature, relative to V, of which only rounding is left: rigid motions have none, and are no step towards a minimum.
 FLAT = 1e-10
 MAX_MAJORIZATIONS, MAX_NEWTON_STEPS, MAX_CONJUGATE_STEPS = 40, 1000, 200
+# Second derivatives applied in one descent: several times what configurations need that their stress determines well.
+MAX_PRODUCTS = 4000
 
 
 class Point(Protocol):
@@ -133,7 +135,7 @@ def _factor(weights: FloatArray) -> FloatArray:
 def minimize(objective: Objective, columns: FloatArray) -> Minimum:
     """Descend from a configuration (d, m); the end is never above the start, but for rounding."""
     point, n_majorizations = majorize(objective, columns)
-    radius = 10 * math.sqrt(_slope(point))
+    radius, n_products = 10 * math.sqrt(_slope(point)), 0
     for n_steps in range(1, MAX_NEWTON_STEPS + 1):
         step = _newton_step(point, radius)
         trial = objective.at(point.columns + step.move)
@@ -141,7 +143,8 @@ def minimize(objective: Objective, columns: FloatArray) -> Minimum:
         point = trial if taken else point
         left = _relative(point.preconditioned(point.gradient), point)
         is_last = _relative(step.move, point) <= FINE_STEP and not (taken and step.at_boundary)
-        if is_last or left <= FINEST_STEP:
+        n_products += step.n_products
+        if is_last or left <= FINEST_STEP or n_products > MAX_PRODUCTS:
             return Minimum(point, n_majorizations + n_steps, left <= FINE_STEP)
     return Minimum(point, n_majorizations + MAX_NEWTON_STEPS, False)
 
@@ -165,12 +168,13 @@ def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
 
 
 class Step(NamedTuple):
-    """A Newton step, what the quadratic model expects of it, its length in the norm of V, whether that is all of it."""
+    """A Newton step, what the quadratic model expects of it, its length in the norm of V, whether the radius cut it."""
 
     move: FloatArray
     predicted: float
     length: float
     at_boundary: bool
+    n_products: int
 
 
 def _judged(point: Point, trial: Point, step: Step, radius: float) -> tuple[bool, float]:
@@ -204,7 +208,7 @@ def _newton_step(point: Point, radius: float) -> Step:
     ss, sp, pp = 0.0, 0.0, rz
     # The nearer to the minimum, the more exactly a step is solved for: so convergence is superlinear.
     tolerance = rz * min(0.01, max(1e-6, math.sqrt(rz / max(point.value, TINY))))
-    for _ in range(MAX_CONJUGATE_STEPS):
+    for n_products in range(MAX_CONJUGATE_STEPS):
         if rz <= tolerance:
             break
         product = point.curvature(p)
@@ -214,19 +218,19 @@ def _newton_step(point: Point, radius: float) -> Step:
         a = rz / bending if bending > 0 else math.inf
         if ss + a * (2 * sp + a * pp) >= radius**2:
             a = (math.sqrt(sp**2 + pp * (radius**2 - ss)) - sp) / pp
-            return _step(point, s + a * p, r + a * product, radius, True)
+            return _step(point, s + a * p, r + a * product, (radius, True, n_products + 1))
         s, r = s + a * p, r + a * product
         ss += a * (2 * sp + a * pp)
         z = point.preconditioned(r)
         rz, b = -float(np.vdot(r, z)), -float(np.vdot(r, z)) / rz
         p = z + b * p
         sp, pp = b * (sp + a * pp), rz + b**2 * pp
-    return _step(point, s, r, math.sqrt(ss), False)
+    return _step(point, s, r, (math.sqrt(ss), False, n_products + 1))
 
 
-def _step(point: Point, s: FloatArray, r: FloatArray, length: float, at_boundary: bool) -> Step:
+def _step(point: Point, s: FloatArray, r: FloatArray, rest: tuple[float, bool, int]) -> Step:
     """As r = g + H s, the model falls by -(g.s + s.H s / 2) = -(g + r).s / 2."""
-    return Step(s, -0.5 * float(np.vdot(point.gradient + r, s)), length, at_boundary)
+    return Step(s, -0.5 * float(np.vdot(point.gradient + r, s)), *rest)
 
 
 def stress_terms(columns: FloatArray, targets: FloatArray, weights: FloatArray) -> tuple[float, FloatArray, FloatArray]:

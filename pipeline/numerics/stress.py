@@ -14,7 +14,7 @@ landmark's own row is placed where the landmark is. The answer is centered and t
 Two landmarks are neighbors if one is among the k nearest of the other, nearest by positive dissimilarity, with
 everything as near as the k-th; [G eq. 29] counts pairs that are so both ways twice, here every pair counts once. A
 point is a neighbor of a landmark by the same rule. Sammon's weight 1 / d_x needs a floor for landmarks at
-dissimilarity 0: a tenth of the smallest positive one, and at least a millionth of the largest.
+dissimilarity 0: a thousandth of the smallest positive one, and at least a millionth of the largest.
 """
 
 import math
@@ -41,7 +41,7 @@ SEED = 20251113
 MAX_ROUNDS = 30
 # A dissimilarity this close to the k-th nearest counts as near: two shortest-path runs differ by as much.
 NEIGHBOR_TOLERANCE = 1e-6
-FLOOR_OF_SMALLEST, FLOOR_OF_LARGEST = 0.1, 1e-6
+FLOOR_OF_SMALLEST, FLOOR_OF_LARGEST = 1e-3, 1e-6
 ROWS_PER_PASS = 256
 
 
@@ -89,7 +89,7 @@ class StressPlacer:
             part = slice(first, first + ROWS_PER_PASS)
             some = np.ascontiguousarray(rows[part], dtype=np.float64)
             lower, upper = self._intervals(some)
-            weights = self._weights(some) * unit
+            weights = self._weights(some, unit)
             coordinates[part], residual[part] = settle(frame, some, (lower / unit, upper / unit), weights, slack)
         return Placement(coordinates * unit, residual * unit)
 
@@ -98,10 +98,10 @@ class StressPlacer:
             return rows, rows
         return MonotoneMap(self.knots, self.lower, self.upper).intervals(rows)
 
-    def _weights(self, rows: FloatArray) -> FloatArray:
+    def _weights(self, rows: FloatArray, unit: float) -> FloatArray:
         if self.kind != SAMMON:
             return np.ones_like(rows)
-        weights = 1 / np.maximum(rows, self.weight_floor)
+        weights = unit / np.maximum(rows, self.weight_floor)
         if not self.n_neighbors:
             return np.asarray(weights)
         return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
@@ -116,7 +116,8 @@ class StressPlacer:
         if len(rows):
             checks.require_finite("to_landmarks", rows)
             checks.require_nonnegative("to_landmarks", rows)
-            _require_comparable(rows, self.coordinates)
+            in_units = np.array([rows.max() / np.float64(_unit(self.coordinates))])
+            checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
         return rows
 
 
@@ -149,8 +150,9 @@ def sammon(between: ArrayLike, n_components: int, n_neighbors: int | None = None
         k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(delta) - 1, why)
         radii = _radii(delta, k)
         weights *= _are_near(delta, radii, k)
-    problem = _Problem(SAMMON, delta, WeightedStress(delta, weights), weights, floor, k, radii)
-    return _fitted(problem, n_components, unit)
+    with threadpool_limits(1, "blas"):
+        objective = WeightedStress(delta, weights)
+    return _fitted(_Problem(SAMMON, delta, objective, weights, floor, k, radii), n_components, unit)
 
 
 def _checked(between: ArrayLike, n_components: int) -> tuple[FloatArray, float]:
@@ -168,15 +170,6 @@ def _checked(between: ArrayLike, n_components: int) -> tuple[FloatArray, float]:
 
 def _unit(values: FloatArray) -> float:
     return math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1])
-
-
-def _require_comparable(rows: AnyArray, coordinates: FloatArray) -> None:
-    largest, limit = float(rows.max()), checks.LARGEST_SIZE * min(1.0, _unit(coordinates))
-    if largest > limit:
-        raise InvalidInputError(
-            f"to_landmarks reaches {largest:g}, which leaves double precision beside the landmarks' coordinates; it "
-            f"must not exceed {limit:g}; use the unit of the landmarks' dissimilarities."
-        )
 
 
 def _radii(rows: FloatArray, n_neighbors: int) -> FloatArray:
@@ -237,8 +230,8 @@ def _fitted(problem: _Problem, n_components: int, unit: float) -> StressPlacer:
         if problem.kind == NONMETRIC:
             coordinates *= np.linalg.norm(start) / np.linalg.norm(coordinates)
         first, placer = problem.placer(start), problem.placer(coordinates)
-    # What rounding may add to a start that fits exactly.
-    best = first if first.stress < placer.stress else placer
+    # Descents only get lower, but for rounding: a start that is lower fits exactly.
+    best, converged = (first, True) if first.stress < placer.stress else (placer, converged)
     return _in_units(replace(best, start_stress=first.stress, n_iterations=n_iterations, converged=converged), unit)
 
 
@@ -275,7 +268,7 @@ def _descended(problem: _Problem, start: FloatArray) -> tuple[FloatArray, int, b
     for _ in range(MAX_ROUNDS):
         minimum = minimize(problem.objective, columns)
         n_iterations += minimum.n_iterations
-        moved = _with_moves(problem, minimum.point)
+        moved = _with_moves(problem, minimum.point) if minimum.converged else minimum.point
         if moved is minimum.point:
             break
         columns = moved.columns
