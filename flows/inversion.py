@@ -14,7 +14,7 @@ from pipeline.invert_settings import InvertSettings
 from pipeline.inverting import Inverted, prepared
 from pipeline.inverting import invert as invert_here
 from pipeline.runs import open_run
-from pipeline.types import AnyArray, FloatArray, Json
+from pipeline.types import AnyArray, Json
 
 # What each flag says of a query, for people.
 MEANINGS = {
@@ -120,30 +120,30 @@ def inversion_table(report: Json) -> list[Json]:
 
 
 def strip_picture(settings: InvertSettings) -> bytes:
-    """A PNG of the images on a path: the two real ones at the ends, what was made of the positions between them."""
+    """A PNG of the images on a path."""
     from matplotlib.figure import Figure
 
-    rows = settings.path or (0, 0)
-    source, values = prepared(settings).data, open_run(settings.output).embedding("values")
-    first, last = (source.read(row, row + 1).astype(np.float64) for row in rows)
-    images = _as_images(np.concatenate([first, values, last]), settings)
-    titles = [f"row {rows[0]}", *("" for _ in values), f"row {rows[1]}"]
+    images = strip_images(settings)
+    # As the real ones are: beyond their range there is nothing to see.
+    low, high = float(images[[0, -1]].min()), float(images[[0, -1]].max())
     n_lines, n_shown = -(-len(images) // MOST_IN_A_ROW), min(len(images), MOST_IN_A_ROW)
     figure = Figure(figsize=(0.8 * n_shown, 1.0 * n_lines), layout="constrained")
-    for place, (image, title) in enumerate(zip(images, titles, strict=True), 1):
+    for place, image in enumerate(images, 1):
         axes = figure.add_subplot(n_lines, n_shown, place)
-        axes.imshow(
-            image, cmap="gray", vmin=float(min(first.min(), last.min())), vmax=float(max(first.max(), last.max()))
-        )
-        axes.set_title(title, fontsize=7)
+        axes.imshow(image, cmap="gray", vmin=low, vmax=high)
         axes.set_axis_off()
+    for axes, row in zip((figure.axes[0], figure.axes[-1]), settings.path or (), strict=True):
+        axes.set_title(f"row {row}", fontsize=7)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
     return buffer.getvalue()
 
 
-def _as_images(values: FloatArray, settings: InvertSettings) -> AnyArray:
-    """Rows (r, D) as images (r, rows, columns)."""
+def strip_images(settings: InvertSettings) -> AnyArray:
+    """Images (steps + 2, rows, columns): the two real ones at the ends, what was made of the positions between them."""
+    source = prepared(settings).data
+    first, last = (source.read(row, row + 1).astype(np.float64) for row in settings.path or ())
+    values = np.concatenate([first, open_run(settings.output).embedding("values"), last])
     n_rows, n_columns, by_columns = settings.image_shape or (1, values.shape[1], False)
     if by_columns:
         return values.reshape(-1, n_columns, n_rows).transpose(0, 2, 1)
