@@ -221,6 +221,12 @@ def batch_source(settings: ExtendSettings, space: AnySpace, data: object) -> Sou
     Array, ids and columns of the fit are looked for first. Columns are found by their names, whatever their order;
     where either side has no names, they are counted.
     """
+    given = space.settings.get("input", VECTORS)
+    if given != VECTORS:
+        raise InvalidInputError(
+            f"{settings.store} was fitted with input={given!r}, which new rows of numbers cannot be joined to; fit old "
+            "and new data together into a new store."
+        )
     first: InvalidInputError | None = None
     for key, id_column, columns in _ways_to_open(settings, space):
         try:

@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.memory import machine_memory
+from pipeline.numerics import checks
 from pipeline.numerics.held_out import drawn
 from pipeline.numerics.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs
 from pipeline.numerics.reach import within_reach
@@ -57,7 +58,7 @@ class RadiusProbes(SingleStage):
         size = min(nodes.n_nodes, SAMPLED_NODES)
         sample = np.sort(np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False))
         points, own_cells = nodes.nodes(sample)[0], nodes.cell_of(sample)
-        radius = float(np.ldexp(self.radius, -self.exponent))
+        radius = in_run_units(self.radius, self.exponent)
         n_pairs = sum(len(pairs.queries) for pairs in pairs_within(nodes, NO_GROUP, points, own_cells, radius))
         # Each has itself in its list.
         mean = n_pairs / size - 1
@@ -114,13 +115,13 @@ class RadiusGraph(UnevenGraph):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         report, arrays = super().finish(ledger, figures)
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
-        return {**report, **probed, "radius": float(np.ldexp(self.radius, -self.exponent))}, arrays
+        return {**report, **probed, "radius": in_run_units(self.radius, self.exponent)}, arrays
 
     def _lists(self, nodes: OrderedNodes, group: int) -> RadiusLists:
         points, rows = nodes.group(group)
         first = int(nodes.offsets[nodes.groups[group]])
         own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
-        radius = float(np.ldexp(self.radius, -self.exponent))
+        radius = in_run_units(self.radius, self.exponent)
         room = Room(len(points), self.radius, int(SHARE * machine_memory() / LIST_BYTES))
         parts = [
             pairs.where(pairs.points != pairs.queries + first)
@@ -147,6 +148,12 @@ class RadiusGraph(UnevenGraph):
         alone = np.flatnonzero(others[held] >= 0)
         itself = Pairs(repeated, held[repeated] + int(nodes.offsets[nodes.groups[group]]), np.zeros(len(repeated)))
         return as_new(lists, held, joined_pairs([itself, Pairs(alone, others[held[alone]], nearest[held[alone]])]))
+
+
+def in_run_units(radius: float, exponent: int) -> float:
+    """A radius of the user's; one beyond all reason is cut, for its square would overflow."""
+    with np.errstate(over="ignore"):
+        return min(float(np.ldexp(radius, -exponent)), checks.LARGEST_SIZE)
 
 
 def counted(parts: Iterator[Pairs], room: Room) -> Iterator[Pairs]:

@@ -11,7 +11,7 @@ from scipy.spatial import KDTree
 from small import extended, fitted
 
 from pipeline import open_run
-from pipeline.config import ClusterSettings, fit_settings
+from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.fanout import executor
 from pipeline.fitting import fit
@@ -21,6 +21,7 @@ from pipeline.numerics.graph import graph_from_edges
 from pipeline.numerics.neighbors import neighbors_within
 from pipeline.numerics.shortest_paths import PathGraph
 from pipeline.portable import export_model
+from pipeline.refitting import refit
 from pipeline.stages.publish import PUBLISHED
 
 ON_A_GRAPH = {"input": "graph", "n_landmarks": 40}
@@ -282,6 +283,13 @@ def test_what_takes_lists_of_one_length_is_refused(roads, tmp_path):
         extended(roads[2], source, tmp_path / "out", joint=4)
     with pytest.raises(InvalidInputError, match="was fitted by a radius or on a graph"):
         export_model(str(roads[2]), str(tmp_path / "model"))
+
+
+def test_a_refit_is_refused_with_what_to_do(roads, tmp_path):
+    source = saved(tmp_path / "new.npz", csr_array(([1.0], ([0], [3])), shape=(1, N_NODES)))
+    settings = job_settings(RefitSettings, {"store": str(roads[2]), "new": [str(source)]})
+    with pytest.raises(InvalidInputError, match=r"was fitted with input='graph'.*fit old and new data together"):
+        refit(settings)
 
 
 def test_the_commands_take_a_graph(trigpoint, roads, tmp_path):

@@ -238,6 +238,12 @@ def test_a_radius_that_joins_everything_is_refused_before_memory_is_exhausted(sc
         fitted(scattered[1], tmp_path / "run", radius=100)
 
 
+def test_a_radius_beyond_all_reason_joins_everything(tmp_path, rng):
+    points = saved(tmp_path / "x.npy", rng.random((60, 2)) * 1e-9)
+    fitted(points, tmp_path / "run", radius=1e308, n_landmarks=20)
+    assert open_run(tmp_path / "run").stage_figures("graph")["n_edges"] == 60 * 59
+
+
 def test_what_takes_lists_of_one_length_is_refused(few, tmp_path):
     with pytest.raises(InvalidInputError, match="arc=5 is only there for runs with n_neighbors"):
         extended(few[2], few[1], tmp_path / "out", arc=5, arc_rows=[0])
