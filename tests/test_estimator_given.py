@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import coo_array, csr_array, csr_matrix
+from scipy.sparse import coo_array, csr_array, csr_matrix, save_npz
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold
@@ -188,6 +188,13 @@ class TestGraphs:
         expected = estimator(method=method).fit(fitted)
         assert_same(found, expected, neighbor_edges(fitted, new), new)
         np.testing.assert_array_equal(found.component_labels_, 0)
+
+    @pytest.mark.parametrize("selection", ["random", "maxmin"])
+    def test_are_embedded_as_on_disk(self, tmp_path, points, selection):
+        edges = neighbor_edges(points[:N_FIT])
+        found = estimator(metric="precomputed", landmark_selection=selection).fit(edges)
+        save_npz(tmp_path / "edges.npz", edges)
+        assert_same_as_on_disk(found, tmp_path / "edges.npz", tmp_path / "run", input="graph")
 
     def test_an_edge_of_no_length_leads_to_the_point_itself(self, points):
         found = estimator(metric="precomputed").fit(neighbor_edges(points[:N_FIT]))

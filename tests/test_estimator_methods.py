@@ -157,6 +157,7 @@ ON_DISK = [
     ("kernel-mds", {"kernel": "polynomial", "gamma": 0.01, "degree": 2}),
     ("laplacian", {"gamma": 0.02, "extension": "rbf"}),
     ("lle", {"extension": "kernel-mapping"}),
+    ("isomap", {"radius": 4.0}),
 ]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.sparse import csr_array
 
-from pipeline.in_memory.uneven import farthest_nodes
+from pipeline.numerics.farthest_nodes import farthest_nodes
 from pipeline.numerics.landmark_choice import (
     choose_by_dissimilarities,
     kmeans_landmarks,
@@ -52,5 +52,5 @@ def chosen_nodes(selection: str, graph: csr_array, nodes: IntArray, n_landmarks:
     if selection == "random":
         return nodes[random_landmarks(len(nodes), n_landmarks, seed)]
     places, first = maxmin_candidates(len(nodes), n_landmarks, seed)
-    paths = PathGraph(graph.indptr.astype(np.int64), graph.indices.astype(np.int32), graph.data)
+    paths = PathGraph(graph.indptr.astype(np.int64), graph.indices, graph.data)
     return np.asarray(nodes[places][farthest_nodes(paths, nodes[places], first, n_landmarks)])

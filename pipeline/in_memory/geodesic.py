@@ -12,13 +12,12 @@ from pipeline.in_memory.choosing import chosen_nodes, chosen_points
 from pipeline.in_memory.given import edges_of_new_points, undirected_graph
 from pipeline.in_memory.settings import Settings
 from pipeline.in_memory.spaces import Distinct, Embedder, Fitted, chunks, distinct_points, embedder_of, in_unit
-from pipeline.in_memory.uneven import rows_through_lists
 from pipeline.numerics import checks
 from pipeline.numerics.components import Connected, apply_component_policy, component_labels, disconnected_message
 from pipeline.numerics.geodesics import each_search, rows_through_neighbors
 from pipeline.numerics.graph import graph_from_edges, neighbor_graph
 from pipeline.numerics.neighbors import NeighborSearch, neighbors_within
-from pipeline.numerics.radius import RadiusLists, RadiusSearch
+from pipeline.numerics.radius import RadiusLists, RadiusSearch, rows_through_lists
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
