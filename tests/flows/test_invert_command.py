@@ -1,6 +1,7 @@
 """invert as a command and as a flow: what it says, strips of images, exit codes, a record."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from flows.inversion import strip_images
 from pipeline import open_run
 from pipeline.config import fit_settings, job_settings
 from pipeline.fitting import fit
-from pipeline.invert_settings import InvertSettings
+from pipeline.invert_settings import KERNELS, InvertSettings
+from pipeline.stages.inverse.publish import ERRORS, FLAGS, JUDGED, OUTSIDE
 
 SERIAL = ("--cluster-kind", "serial")
 
@@ -141,3 +143,11 @@ def test_it_is_a_flow_with_a_record(folder, tmp_path):
     assert report["n_rows"] == open_run(tmp_path / "out").n_rows == 9
     kinds = {artifact["key"].split("-")[0]: artifact["type"] for artifact in artifacts if artifact["key"]}
     assert kinds == {"inversion": "table", "strip": "image"}
+
+
+def test_the_page_on_the_inverse_names_every_setting_array_and_flag():
+    page = (Path(__file__).parent.parent.parent / "docs" / "inverse.md").read_text()
+    for name in (*InvertSettings.model_fields, *KERNELS, "values", *ERRORS, *JUDGED, OUTSIDE, *FLAGS):
+        assert f"`{name}`" in page, name
+    for name, flag in FLAGS.items():
+        assert f"| `{name}` | {flag} |" in page

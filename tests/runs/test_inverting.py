@@ -20,6 +20,7 @@ from pipeline.numerics.inverse_left_out import leave_one_out
 from pipeline.refitting import refit
 from pipeline.sources import open_source
 from pipeline.sources.single_rows import take_rows
+from pipeline.stages.inverse import index
 from pipeline.stages.inverse import invert as stage
 from pipeline.stages.inverse.path import shortest_way
 from pipeline.stages.inverse.publish import FLAGS
@@ -553,3 +554,22 @@ def test_single_rows_are_read_in_runs_without_what_is_far_between():
     np.testing.assert_array_equal(take_rows(wide, numbers)[:, ::100], data[numbers])
     assert wide.runs == [(0, 15), (100, 101), (399, 400)]
     assert take_rows(wide, np.empty(0, dtype=np.int64)).shape == (0, 10_000)
+
+
+@pytest.mark.parametrize("probing", [False, True])
+def test_in_many_dimensions_all_near_points_are_found_or_nearly_all(tmp_path, monkeypatch, probing):
+    data = np.random.default_rng(0).normal(size=(12_500, 6))
+    fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", method="mds", n_landmarks=40, n_components=5)
+    points = open_run(tmp_path / "run").embedding()
+    queries = 0.7 * points[:300] + 0.3 * points[300:600]
+    if probing:
+        monkeypatch.setattr(index, "SEARCHED_EXACTLY", 1000)
+    opened = inverted(tmp_path / "run", tmp_path / "out", coordinates=saved(tmp_path, "q.npy", queries), recall=0.8)
+    expected = inverse.invert(queries, points, data, inverse.nearest_nodes(points, queries, K)).values
+    same = np.isclose(opened.embedding("values"), expected, atol=1e-8).all(axis=1)
+    if probing:
+        recall = opened.stage_figures("probes")["recall"]
+        assert 0.7 < recall < 1.0
+        assert recall**K / 2 < same.mean() < 1.0
+    else:
+        assert same.all()
