@@ -17,6 +17,10 @@ class ComponentWarning(UserWarning):
     """The neighbor graph fell into several components and the chosen policy repaired or reduced it."""
 
 
+class OutsideWarning(UserWarning):
+    """Data was asked for at places far from everything that is embedded."""
+
+
 class RecallWarning(UserWarning):
     """The neighbor search missed more of the true neighbors than it should."""
 

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pipeline.errors import InvalidInputError
+from pipeline.in_memory.back import data_at
 from pipeline.in_memory.direct import fit_direct
 from pipeline.in_memory.geodesic import fit_geodesic
 from pipeline.in_memory.given import require_edge_lengths
@@ -37,7 +38,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     ----------
     n_neighbors : neighbors of each point in the graph, counting distinct points; of lle, of each landmark among these.
     n_components : coordinates of the embedding.
-    n_landmarks : how many landmarks; "auto" takes 100 + 2 sqrt(n), at least 4 (n_components + 1), at most n.
+    n_landmarks : how many landmarks; "auto" takes 100 + 2 sqrt(n), at least 40 (n_components + 1), at most n.
     landmark_selection : "maxmin" (farthest points first), "random", "kmeans", "trace" or "cholesky"; all but random on
         a sample, by Euclidean distance whatever the metric, unless distances are given.
     method : "isomap", "kernel-isomap" (along a graph), "mds", "kernel-mds", "laplacian", "spectral", "lle",
@@ -146,6 +147,17 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         checked = self._checked_edges if self._space.takes_edges else self._checked_data
         return self._space.placed(checked(X, reset=False), int(effective_n_jobs(self.n_jobs)))
 
+    def inverse_transform(self, X: ArrayLike) -> FloatArray:
+        """Rows (p, n_features) of data at coordinates (p, n_components), by interpolation between embedded rows.
+
+        Training rows come back from their own coordinates. Places far from every embedded row raise an OutsideWarning.
+        There is nothing to go back to where dissimilarities or a graph were fitted.
+        """
+        check_is_fitted(self)
+        if self._rows is None:
+            raise InvalidInputError("metric='precomputed' was fitted: there are no rows of data to go back to.")
+        return data_at(X, self.embedding_, self._rows)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = tags.input_tags.positive_only = self._takes_proximities
@@ -174,6 +186,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         labels = _labels(settings, fitted, seed)
         # Only now does the estimator change: a fit that failed leaves the one before it as it was.
         self._space = fitted.space
+        self._rows = None if self._takes_proximities else data
         self.model_ = fitted.model
         self.embedding_ = fitted.embedding
         self.landmark_indices_ = fitted.landmarks
