@@ -166,7 +166,8 @@ class FitSettings(MethodSettings, JobSettings):
                 f"the source has {n_rows} rows; fewer than {MOST_ROWS} are supported: fit on a part of them."
             )
         rows = f"the source has {n_rows} rows"
-        if (self.is_geodesic and self.input != GRAPH) or self.method == "lle":
+        joins_neighbors = self.is_geodesic and self.input != GRAPH and self.radius is None
+        if joins_neighbors or self.method == "lle":
             _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
         _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":

@@ -22,7 +22,6 @@ from pipeline.sources import Source
 from pipeline.sources.graphs import GraphSource
 from pipeline.stages.calibrate import Calibrate
 from pipeline.stages.components import NO_BRIDGES, Components
-from pipeline.stages.direct.estimated import Subset
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Evaluate
 from pipeline.stages.given_graph import GivenGraph, LoadGraph
@@ -45,12 +44,12 @@ from pipeline.types import Json
 Runner = Callable[[Stage], Outcome]
 # Runs a stage by calling what it is given, at once or as something that an orchestrator can see and repeat.
 Around = Callable[[str, Callable[[], Outcome]], Outcome]
-# Every stage that a fit may have, in order.
+# Every stage that a fit along a graph may have, in order; others have some of them.
 STAGES = tuple(
     stage.name
     for stage in (
         *(Validate, Axes, Cells, Assign, Order, Probes, Neighbors, Edges, Graph),
-        *(Components, Landmarks, Subset, Rows, Model, Calibrate, Embed, Evaluate, Publish),
+        *(Components, Landmarks, Rows, Model, Calibrate, Embed, Evaluate, Publish),
     )
 )
 # What an embedding of an earlier state of this version does not say of itself.
