@@ -12,6 +12,7 @@ from flows.terminal import resumable, run_command
 from pipeline.config import ExtendSettings, FitSettings, RefitSettings
 from pipeline.errors import InvalidInputError
 from pipeline.invert_settings import InvertSettings
+from pipeline.study_settings import StudySettings
 
 app = typer.Typer(
     name="trigpoint",
@@ -28,6 +29,7 @@ TakeOver = Annotated[
 ]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")]
 Picture = Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")]
+StudyPicture = Annotated[Path | None, typer.Option(help="Draw errors and times into this file (PNG).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs to read.")]
 
 
@@ -107,6 +109,17 @@ def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     _print(value, lines, as_json)
     if problems:
         raise InvalidInputError(" ".join(problems))
+
+
+@app.command()
+@takes_settings(StudySettings, "source")
+def study(settings: StudySettings, picture: StudyPicture = None, as_json: AsJson = False) -> None:
+    """Try choices and numbers of landmarks and neighbors on a sample: error against cost, and what to fit with."""
+    _require_png(picture)
+    from flows.study import study_report
+
+    # On the error stream: what is printed is the report alone.
+    _print(*study_report(settings, picture, lambda line: typer.echo(line, err=True)), as_json)
 
 
 @app.command()

@@ -31,9 +31,7 @@ class StudySettings(FitSettings):
     )
     sample: int = Field(4000, ge=50, le=10_000, description="Rows that landmarks are chosen among.")
     held_out: int = Field(1000, ge=30, le=5000, description="Rows beside these that are placed as new ones.")
-    repeats: int = Field(
-        3, ge=2, le=20, description="Times each is tried, with other landmarks and another part of the held-out rows."
-    )
+    repeats: int = Field(5, ge=2, le=100, description="How often each is tried, with landmarks of other seeds.")
 
     @field_validator(*LISTS, mode="before")
     @classmethod

@@ -24,13 +24,14 @@ from scipy.stats import rankdata
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.quality import neighbor_recall
-from pipeline.types import BoolArray, FloatArray, IntArray
+from pipeline.types import FloatArray, IntArray
 
 Measure = Callable[[FloatArray, FloatArray], float]
 # Nearest points that are looked for again.
 NEIGHBORHOOD = 10
-# An error counts as good as the best if it is above it by no more than this share of it, or one standard error.
-TOLERANCE = 0.05
+# An error counts as good as the best if it is above it by no more than this share of it, or is above it by no more than
+# what nobody would see.
+TOLERANCE, NEGLIGIBLE = 0.05, 0.001
 # Costs that differ by no more than this share are about the same.
 ABOUT = 0.1
 
@@ -40,6 +41,11 @@ class Estimate(NamedTuple):
 
     value: float
     standard_error: float
+
+    @property
+    def bound(self) -> float:
+        """The mean and one standard error: what is only good by luck should not win."""
+        return self.value + self.standard_error
 
 
 def unexplained_variance(true: FloatArray, coordinates: FloatArray) -> float:
@@ -75,21 +81,20 @@ def estimated(errors: Sequence[float]) -> Estimate:
     """The mean of errors of several repeats; of a single one the standard error is not known and counts as 0."""
     values = np.asarray(errors, dtype=np.float64)
     spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    return Estimate(float(values.mean()), spread / np.sqrt(len(values)))
+    return Estimate(float(values.mean()), spread / float(np.sqrt(len(values))))
 
 
-def close_to_best(estimates: Sequence[Estimate]) -> BoolArray:
-    """Which estimates (t,) are as good as the lowest: within TOLERANCE of it, or its standard error."""
-    values = np.array([estimate.value for estimate in estimates])
-    best = estimates[int(values.argmin())]
-    return np.asarray(values <= best.value + max(TOLERANCE * best.value, best.standard_error))
+def good_enough(least: float) -> float:
+    """Up to which error others are as good as the least."""
+    return least + max(TOLERANCE * least, NEGLIGIBLE)
 
 
 def recommended(estimates: Sequence[Estimate], costs: Sequence[float]) -> int:
     """The place of the cheapest of those as good as the best; where several cost about that, of the best of them."""
-    close, price = close_to_best(estimates), np.asarray(costs, dtype=np.float64)
+    bounds, price = np.array([estimate.bound for estimate in estimates]), np.asarray(costs, dtype=np.float64)
+    close = bounds <= good_enough(float(bounds.min()))
     affordable = close & (price <= (1 + ABOUT) * price[close].min())
-    return min(np.flatnonzero(affordable).tolist(), key=lambda place: (estimates[place].value, price[place]))
+    return min(np.flatnonzero(affordable).tolist(), key=lambda place: (bounds[place], price[place]))
 
 
 def _pairs(true: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -101,7 +106,7 @@ def _pairs(true: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, Float
         )
     for name, array in (("true", apart), ("coordinates", points)):
         checks.require_finite(name, array)
-    return np.asarray(apart[np.triu_indices(len(apart), 1)], dtype=np.float64), pdist(points)
+    return squareform(apart.astype(np.float64), checks=False), pdist(points)
 
 
 def _unexplained(true: FloatArray, embedded: FloatArray) -> float:

@@ -1,0 +1,179 @@
+"""What a study says: for programs, and in lines for people."""
+
+import math
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from flows.commands import Say
+from flows.terminal import command_line
+from pipeline.config import ClusterSettings, FitSettings
+from pipeline.numerics.held_out_error import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
+from pipeline.study_settings import StudySettings
+from pipeline.studying import Study, Trial, study
+from pipeline.time_left import in_words
+from pipeline.types import Json
+
+MEASURES = {
+    "unexplained_variance": "the share of the variance of {distances} between held-out rows that distances in the "
+    "embedding do not explain",
+    "unexplained_order": "the share of the variance of the order of {distances} between held-out rows that distances "
+    "in the embedding do not explain",
+    "lost_neighbors": f"the share of the {NEIGHBORHOOD} held-out rows nearest to each by {{distances}} that are not "
+    "nearest in the embedding",
+}
+RECOMMENDED, CLOSE = "*", "+"
+# Settings of a fit that the study itself decides, or that its command line names first.
+DECIDED = ("source", "store", "cluster", "n_landmarks", "landmark_selection", "n_neighbors", "gamma")
+
+
+def study_report(settings: StudySettings, picture: Path | None, say: Say) -> tuple[Json, list[str]]:
+    """Study as the settings say; what came of it, for programs and in lines."""
+    found = study(settings, say)
+    command = command_line(["fit", *fit_arguments(settings, found)])
+    lines = [*_introduction(settings, found), *_tables(found), *_conclusion(found), f"  {command}"]
+    if picture is not None:
+        from flows.study_picture import study_picture
+
+        picture.write_bytes(study_picture(settings, found))
+        lines.append(f"The picture is in {picture}.")
+    return _described(settings, found, command), lines
+
+
+def fit_arguments(settings: StudySettings, found: Study) -> list[str]:
+    """The arguments of the recommended fit: what the study was told about it, and what it decided."""
+    trial = found.recommended
+    decided: dict[str, object] = {
+        "store": settings.store,
+        "n_landmarks": trial.n_landmarks,
+        "landmark_selection": trial.selection,
+    }
+    decided |= {} if trial.n_neighbors is None else {"n_neighbors": trial.n_neighbors}
+    gamma = settings.gamma if found.gamma is None else found.gamma
+    decided |= {} if gamma == "auto" else {"gamma": gamma}
+    told = {name: getattr(settings, name) for name in _changed(settings, FitSettings) if name not in DECIDED}
+    cluster = {
+        f"cluster_{name}": getattr(settings.cluster, name) for name in _changed(settings.cluster, ClusterSettings)
+    }
+    options = (_option(name, value) for name, value in (decided | told | cluster).items())
+    return [settings.source, *(part for option in options for part in option)]
+
+
+def _changed(settings: BaseModel, model: type[BaseModel]) -> list[str]:
+    """The settings of a model that are not as they would be anyway."""
+    return [name for name, field in model.model_fields.items() if getattr(settings, name) != field.default]
+
+
+def _option(name: str, value: object) -> list[str]:
+    flag = "--" + name.replace("_", "-")
+    if isinstance(value, bool):
+        return [flag]
+    if isinstance(value, float):
+        return [flag, f"{value:.12g}"]
+    return [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+
+
+def _introduction(settings: StudySettings, found: Study) -> list[str]:
+    distances = "path lengths" if settings.is_geodesic else "dissimilarities"
+    return [
+        f"A sample of {settings.source}: landmarks are chosen among {found.n_training:,} of its {found.n_rows:,} rows, "
+        f"{found.n_held_out:,} others are held out and placed ({settings.method}, "
+        f"{counted(settings.n_components, 'component')}).",
+        f"Error: {MEASURES[found.measure].format(distances=distances)}; 0 is perfect. Mean of {settings.repeats} "
+        "choices of landmarks.",
+        "Time: of a fit of all rows, as `trigpoint plan` expects it.",
+    ]
+
+
+def _tables(found: Study) -> list[str]:
+    """A table for each number of neighbors: landmarks down, selections across."""
+    lines = []
+    selections = list(dict.fromkeys(trial.selection for trial in found.trials))
+    for k in dict.fromkeys(trial.n_neighbors for trial in found.trials):
+        trials = {(t.n_landmarks, t.selection): t for t in found.trials if t.n_neighbors == k}
+        lines += ["", *([] if k is None else [f"{counted(k, 'neighbor')}:"])]
+        lines.append(f"  {'landmarks':>9} {'time':>7} " + "".join(f"{selection:>12}" for selection in selections))
+        for m in sorted({m for m, _ in trials}):
+            seconds = max(trials[m, s].seconds for s in selections if (m, s) in trials)
+            cells = (_cell(found, trials.get((m, selection))) for selection in selections)
+            lines.append(f"  {m:>9,} {_in_words(seconds):>7} " + "".join(cells))
+    return [*lines, f"{RECOMMENDED} recommended, {CLOSE} as good as the best", ""]
+
+
+def _cell(found: Study, trial: Trial | None) -> str:
+    if trial is None:
+        return f"{'-':>11} "
+    mark = RECOMMENDED if trial == found.recommended else CLOSE if trial in found.close else " "
+    return f"{_number(found, trial.error.value):>11}{mark}"
+
+
+def _number(found: Study, error: float) -> str:
+    """An error with as many digits as tell the best ones apart."""
+    digits = 2 - math.floor(math.log10(max(1e-9, found.best.error.value)))
+    return f"{error:.{min(8, max(3, digits))}f}"
+
+
+def _conclusion(found: Study) -> list[str]:
+    best, recommended = found.best, found.recommended
+    lines = [f"Left out. {reason}" for reason in found.left_out]
+    if best != recommended:
+        lines.append(f"Best: {_told_of(found, best)}.")
+    lines.append(
+        f"Recommended: {_told_of(found, recommended)}. Of those as good as the best (within {TOLERANCE:.0%} or "
+        f"{NEGLIGIBLE:g} of it) no other is cheaper by more than a tenth."
+    )
+    if found.still_falling:
+        lines.append("Only the largest number of landmarks is as good as the best: try more with --landmarks.")
+    if found.n_training + found.n_held_out < found.n_rows:
+        lines.append(
+            "This is a sample: as many landmarks serve all rows, but among all rows neighbors are nearer and the error "
+            "is lower."
+        )
+    return [*lines, f"Without --n-landmarks a fit would take {found.automatic:,}. To fit as recommended:"]
+
+
+def _told_of(found: Study, trial: Trial) -> str:
+    neighbors = "" if trial.n_neighbors is None else f", {counted(trial.n_neighbors, 'neighbor')}"
+    error, spread = (_number(found, value) for value in trial.error)
+    return (
+        f"{counted(trial.n_landmarks, 'landmark')} by {trial.selection}{neighbors}: error {error} ± {spread}, about "
+        f"{_in_words(trial.seconds)}"
+    )
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else in_words(seconds)
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _described(settings: StudySettings, found: Study, command: str) -> Json:
+    return {
+        "source": settings.source,
+        "n_rows": found.n_rows,
+        "n_sampled": found.n_training,
+        "n_held_out": found.n_held_out,
+        "measure": found.measure,
+        "trials": [_described_trial(trial) for trial in found.trials],
+        "left_out": list(found.left_out),
+        "best": _described_trial(found.best),
+        "recommended": _described_trial(found.recommended),
+        "still_falling": found.still_falling,
+        "automatic": found.automatic,
+        "command": command,
+    }
+
+
+def _described_trial(trial: Trial) -> Json:
+    return {
+        "selection": trial.selection,
+        "n_landmarks": trial.n_landmarks,
+        "n_neighbors": trial.n_neighbors,
+        "error": trial.error.value,
+        "standard_error": trial.error.standard_error,
+        "errors": list(trial.errors),
+        "n_evaluations": trial.n_evaluations,
+        "seconds": trial.seconds,
+    }
