@@ -1,0 +1,264 @@
+"""Distances to all images of a set from those to m of them: how close they come [E fig. 4, 5]
+
+    TRIGPOINT_DATA=... python -m benchmarks.papers.closeness [picture.png]
+
+Every image is left out of its set in turn, m members are chosen greedily among the others, and its distances to all
+others are approximated from those to the chosen. The closeness score is 1 less the mean relative error.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
+
+from benchmarks.papers.data import arrays
+from benchmarks.papers.pictures import save
+from pipeline.numerics.metrics import distances
+from pipeline.numerics.semi_least_squares import (
+    captured_trace,
+    closeness_score,
+    difference_scores,
+    distance_kernel,
+    gram_matrix,
+    kernel_of_objects,
+    nystrom,
+    semi_least_squares,
+    trace_greedy,
+)
+from pipeline.types import FloatArray, IntArray
+
+N_PERSONS, N_GROUPS = 20, 9
+PERSON_SIZES, FACE_SIZES = tuple(range(1, 9)), (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30)
+SHOWN_SIZES = (1, 2, 3, 5, 8, 10, 20, 30)
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+class LeftOut(NamedTuple):
+    """An object that is no member of its set: the members' kernel (n, n), its own with them (1, n) and itself (1,).
+
+    `origin` is the member that its kernel is measured from, if any, and with which it has to be compared.
+    """
+
+    gram: FloatArray
+    kernel: FloatArray
+    own: FloatArray
+    origin: int | None
+
+    def chosen(self, n_chosen: int) -> IntArray:
+        """Members to compare with: those that capture most of the trace, one after the other [E eq. 24]."""
+        if self.origin is None:
+            return trace_greedy(self.gram, n_chosen)
+        others = trace_greedy(self.gram, n_chosen - 1) if n_chosen > 1 else np.empty(0, dtype=np.int64)
+        return np.concatenate([[self.origin], others])
+
+
+def with_constant(between: FloatArray, to_members: FloatArray) -> LeftOut:
+    """g the least constant for which no value between members is negative; the paper does not say which it took."""
+    g = between.max() ** 2 / 4
+    of_members = np.full(len(between), g)
+    kernel = distance_kernel(to_members[None], [g], of_members)
+    return LeftOut(distance_kernel(between, of_members, of_members), kernel, np.array([2 * g]), None)
+
+
+def with_member(between: FloatArray, to_members: FloatArray) -> LeftOut:
+    """g(q) = d^2(q, q0) / 2, q0 the member with the least sum of distances to the others."""
+    origin = int(np.argmin(between.sum(axis=0)))
+    kernel, own = kernel_of_objects(to_members[None], between[origin], origin)
+    return LeftOut(gram_matrix(between, origin), kernel, own, origin)
+
+
+KERNELS: dict[str, Callable[[FloatArray, FloatArray], LeftOut]] = {"constant": with_constant, "member": with_member}
+
+
+def by_semi_least_squares(left_out: LeftOut, subset: IntArray) -> FloatArray:
+    return semi_least_squares(left_out.gram, subset).squared_distances(left_out.kernel[:, subset], left_out.own)
+
+
+def by_nystrom(left_out: LeftOut, subset: IntArray) -> FloatArray:
+    return nystrom(left_out.gram, subset).squared_distances(left_out.kernel[:, subset], left_out.own)
+
+
+def by_approximate_inverse(left_out: LeftOut, subset: IntArray) -> FloatArray:
+    """Nystrom as the paper has it: an approximate inverse of K, applied to the kernel with all members [E sec. 9].
+
+    Approximate eigenvectors sqrt(m/n) K_QR U / S are not orthonormal, which their use as an inverse takes for granted.
+    """
+    gram = left_out.gram
+    n, m = len(gram), len(subset)
+    S, U = np.linalg.eigh(gram[np.ix_(subset, subset)])
+    kept = np.abs(S) > m * EPSILON * np.abs(S).max()
+    vectors = np.sqrt(m / n) * gram[:, subset] @ (U[:, kept] / S[kept])
+    beta = (left_out.kernel @ vectors / (n / m * S[kept])) @ vectors.T
+    return np.asarray(np.maximum(0, left_out.own[:, None] - 2 * beta @ gram + gram.diagonal()))
+
+
+APPROXIMATIONS: dict[str, Callable[[LeftOut, IntArray], FloatArray]] = {
+    "semi-least squares": by_semi_least_squares,
+    "Nyström": by_nystrom,
+    "Nyström inverse": by_approximate_inverse,
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be approximated: that power of a distance d between images of a set (n, D)."""
+
+    distances: Callable[[FloatArray], FloatArray]
+    power: int = 1
+
+
+def hamming(images: FloatArray) -> FloatArray:
+    """Numbers of pixels (n, n) on different sides of the mean gray of the set."""
+    bright = (images > images.mean()).astype(np.float64)
+    return distances("cityblock", bright, bright)
+
+
+TARGETS = {
+    "d = h": Target(hamming),
+    "d = √h": Target(lambda images: np.sqrt(hamming(images)), power=2),
+    "Euclidean": Target(lambda images: distances("euclidean", images, images)),
+}
+
+
+class Pictures(NamedTuple):
+    """Sets of images (n, D), the numbers of members to compare with, and which images are left out in turn."""
+
+    sets: list[FloatArray]
+    sizes: Sequence[int]
+    step: int = 1
+
+
+class Curve(NamedTuple):
+    """Closeness scores for each number of members, and their standard deviations over sets."""
+
+    closeness: FloatArray
+    deviation: FloatArray
+
+
+# By images, distance and g the curves of each approximation.
+Found = dict[tuple[str, str, str], dict[str, Curve]]
+
+
+def left_out_of(apart: FloatArray, i: int, kernel: str) -> tuple[LeftOut, FloatArray]:
+    """The i-th object taken out of its set, and its distances (1, n) to the others, from those between all."""
+    others = np.delete(np.arange(len(apart)), i)
+    return KERNELS[kernel](apart[np.ix_(others, others)], apart[i, others]), apart[i : i + 1, others]
+
+
+def scores(apart: FloatArray, power: int, kernel: str, sizes: Sequence[int], step: int = 1) -> dict[str, FloatArray]:
+    """Difference scores (sizes, n) by each approximation, of every image of a set or every `step`-th of them."""
+    rows = range(0, len(apart), step)
+    found = {name: np.empty((len(sizes), len(rows))) for name in APPROXIMATIONS}
+    for column, i in enumerate(rows):
+        left_out, exact = left_out_of(apart, i, kernel)
+        chosen = left_out.chosen(max(sizes))
+        for name, approximation in APPROXIMATIONS.items():
+            for row, m in enumerate(sizes):
+                squared = approximation(left_out, chosen[:m])
+                found[name][row, column] = difference_scores(squared ** (power / 2), exact**power)[0]
+    return found
+
+
+def curves(pictures: Pictures, target: Target, kernel: str) -> dict[str, Curve]:
+    """By each approximation, over all sets of images."""
+    found = [
+        scores(target.distances(images), target.power, kernel, pictures.sizes, pictures.step)
+        for images in pictures.sets
+    ]
+    return {name: _curve([differences[name] for differences in found]) for name in APPROXIMATIONS}
+
+
+def _curve(differences: Sequence[FloatArray]) -> Curve:
+    """Of difference scores (sizes, n) of each set."""
+    closeness = [closeness_score(at_size) for at_size in zip(*differences, strict=True)]
+    return Curve(np.array(closeness), np.std([scores.mean(axis=1) for scores in differences], axis=0))
+
+
+def best_subset(gram: FloatArray, n_chosen: int) -> IntArray:
+    """Of all subsets of a size the one that captures most of the trace, as the paper chooses."""
+    return np.array(max(combinations(range(len(gram)), n_chosen), key=lambda subset: captured_trace(gram, subset)))
+
+
+def best_curve(pictures: Pictures) -> Curve:
+    """Of semi-least squares of Hamming's distance with a constant g, if the best of all subsets is taken."""
+    found = []
+    for images in pictures.sets:
+        apart = hamming(images)
+        found.append(np.array([[_best_score(apart, i, m) for i in range(len(apart))] for m in pictures.sizes]))
+    return _curve(found)
+
+
+def _best_score(apart: FloatArray, i: int, n_chosen: int) -> float:
+    left_out, exact = left_out_of(apart, i, "constant")
+    squared = by_semi_least_squares(left_out, best_subset(left_out.gram, n_chosen))
+    return float(difference_scores(np.sqrt(squared), exact)[0])
+
+
+def persons(name: str) -> Pictures:
+    """Ten images of each of some persons."""
+    data = arrays(name)
+    sets = [data["X"][data["y"] == person].astype(np.float64) for person in np.unique(data["y"])[:N_PERSONS]]
+    return Pictures(sets, PERSON_SIZES)
+
+
+def face_groups() -> Pictures:
+    """The faces in random groups, of about as many as the paper has of a person."""
+    faces = arrays("isomap_faces_32x32")["X"].astype(np.float64)
+    groups = np.array_split(np.random.default_rng(0).permutation(len(faces)), N_GROUPS)
+    return Pictures([faces[group] for group in groups], FACE_SIZES, step=3)
+
+
+def main() -> None:
+    data = {"Olivetti": persons("olivetti_64x64"), "ORL": persons("orl_32x32"), "faces": face_groups()}
+    print("| images | distance | g | method | " + " | ".join(f"m = {m}" for m in SHOWN_SIZES) + " |")
+    print("|---" * (len(SHOWN_SIZES) + 4) + "|")
+    found: Found = {}
+    for name, target, kernel in product(data, TARGETS, KERNELS):
+        found[name, target, kernel] = curves(data[name], TARGETS[target], kernel)
+        for approximation, curve in found[name, target, kernel].items():
+            _print_row(f"{name} | {target} | {kernel} | {approximation}", curve, data[name].sizes)
+    label = "Olivetti | d = h | constant | semi-least squares, best of all subsets"
+    _print_row(label, best_curve(data["Olivetti"]), PERSON_SIZES)
+    if len(sys.argv) > 1:
+        draw(found, data, Path(sys.argv[1]))
+
+
+def _print_row(label: str, curve: Curve, sizes: Sequence[int]) -> None:
+    by_size = dict(zip(sizes, curve.closeness, strict=True))
+    cells = [f"{by_size[m]:.3f}" if m in by_size else "" for m in SHOWN_SIZES]
+    print(f"| {label} | " + " | ".join(cells) + " |", flush=True)
+
+
+def draw(found: Found, data: dict[str, Pictures], path: Path) -> None:
+    figure = Figure(figsize=(8.5, 7.5), layout="constrained")
+    grid = figure.subplots(len(TARGETS), len(data), sharey=True, sharex="col")
+    for (line, target), (place, name) in product(enumerate(TARGETS), enumerate(data)):
+        for kernel, style in zip(KERNELS, ("-", "--"), strict=True):
+            _draw_curves(grid[line, place], found[name, target, kernel], data[name].sizes, kernel, style)
+        grid[0, place].set_title(name, fontsize="medium")
+        grid[line, 0].set_ylabel(f"closeness, {target}")
+        grid[-1, place].set_xlabel("members compared with, m")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
+    save(figure, path)
+
+
+def _draw_curves(axes: Axes, found: dict[str, Curve], sizes: Sequence[int], kernel: str, style: str) -> None:
+    for (name, curve), color in zip(found.items(), ("C0", "C1", "0.6"), strict=True):
+        axes.plot(sizes, curve.closeness, style, color=color, linewidth=1.3, label=f"{name}, g {kernel}")
+        if style == "-" and color != "0.6":
+            low, high = curve.closeness - curve.deviation, curve.closeness + curve.deviation
+            axes.fill_between(sizes, low, high, color=color, alpha=0.15, linewidth=0)
+    axes.set_ylim(0.4, 1.01)
+    axes.grid(alpha=0.3)
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1, "blas"):
+        main()

@@ -1,0 +1,105 @@
+"""A method fitted to some rows of a data set, each of them a landmark, and asked about the other rows.
+
+The distances between all rows are known from the start, so that fitting to many choices of rows is cheap.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.methods import METHODS
+from pipeline.numerics.answers import Model, answers_of
+from pipeline.numerics.components import apply_component_policy
+from pipeline.numerics.configurations import Choice, fitted_model
+from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.graph import neighbor_graph
+from pipeline.numerics.kernels import Kernel
+from pipeline.numerics.metrics import distances
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+
+class Measured(NamedTuple):
+    """Rows (n, D) of a data set and the dissimilarities (n, n) between them."""
+
+    rows: FloatArray
+    apart: FloatArray
+
+
+def measured(rows: AnyArray, kernel: Kernel | None = None) -> Measured:
+    """Rows with their Euclidean distances, or those that a kernel induces."""
+    points = np.asarray(rows, dtype=np.float64)
+    apart = kernel.dissimilarities(points, points) if kernel else distances("euclidean", points, points)
+    return Measured(points, apart)
+
+
+@dataclass(frozen=True)
+class Studied:
+    """A method with its settings, of whose components the first `skipped` say nothing."""
+
+    choice: Choice
+    skipped: int = 0
+
+
+def studied(method: str, n_components: int) -> Studied:
+    """So many components that say something: the first one of spectral clustering is trivial."""
+    skipped = 1 if method == "spectral" else 0
+    return Studied(Choice(method, n_components + skipped), skipped)
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """A method fitted to the `training` rows (m,) of a data set, by the dissimilarities (m, m) between them."""
+
+    studied: Studied
+    data: Measured
+    training: IntArray
+    between: FloatArray
+    model: Model
+
+    @property
+    def coordinates(self) -> FloatArray:
+        """Of the training rows (m, d)."""
+        return self.model.coordinates[:, self.studied.skipped :]
+
+    def to_training(self, others: IntArray) -> FloatArray:
+        """Dissimilarities (p, m) of other rows to the training rows, which alone paths may lead over [B sec. 4.3]."""
+        apart = self.data.apart[np.ix_(others, self.training)]
+        choice = self.studied.choice
+        if not METHODS[choice.method].geodesic:
+            return apart
+        nearest = nearest_columns(apart, choice.n_neighbors)
+        return rows_through_neighbors(np.take_along_axis(apart, nearest, axis=1), nearest, self.between)
+
+    def placed(self, others: IntArray) -> FloatArray:
+        """Coordinates (p, d) of other rows by the method's extension; of two answers the projection."""
+        answer = answers_of(self.model).of(self.to_training(others))
+        return answer.coordinates[:, self.studied.skipped : self.studied.choice.n_components]
+
+    @property
+    def spread(self) -> float:
+        """Root mean square distance of the training rows from their mean."""
+        centered = self.coordinates - self.coordinates.mean(axis=0)
+        return float(np.sqrt((centered**2).sum(axis=1).mean()))
+
+
+def fitted(how: Studied, data: Measured, training: IntArray) -> Embedding:
+    between = data.apart[np.ix_(training, training)]
+    if METHODS[how.choice.method].geodesic:
+        between = path_lengths(data.rows[training], between, how.choice.n_neighbors)
+    return Embedding(how, data, training, between, fitted_model(how.choice, between))
+
+
+def path_lengths(points: FloatArray, apart: FloatArray, n_neighbors: int) -> FloatArray:
+    """Lengths (m, m) along the graph of nearest neighbors, whose pieces, if any, are joined by the shortest links."""
+    others = apart.copy()
+    np.fill_diagonal(others, np.inf)
+    nearest = nearest_columns(others, n_neighbors)
+    graph = neighbor_graph(np.take_along_axis(apart, nearest, axis=1), nearest)
+    connected = apply_component_policy(points, graph, "bridge").graph
+    return np.asarray(shortest_path_rows(connected, np.arange(len(points))))
+
+
+def nearest_columns(apart: FloatArray, n_neighbors: int) -> IntArray:
+    """The columns (p, k) with the least entries of each row, nearest first; of equal ones the first."""
+    return np.argsort(apart, axis=1, kind="stable")[:, :n_neighbors]
