@@ -6,7 +6,7 @@ points only ([G eq. 26] and [G eq. 28] carry a sum over i too many):
     d sigma / d x_i = 2 sum_j w_ij (1 - t_ij / d_ij) (x_i - x_j)
 
 SMACOF's step, the Guttman transform, is -1/2 V^+ times that, V the Laplacian of the weights. It never raises the
-stress, but its steps shrink by a few percent only, so that small steps say little about what is left. After a few of
+stress, but its steps shrink by a few percent only, so that small steps say little about what is left. After some of
 them, Newton steps by conjugate gradients in a trust region, preconditioned with V, converge quadratically and can
 leave saddle points; the size of a Newton step is what is left.
 
@@ -32,10 +32,13 @@ from pipeline.types import AnyArray, FloatArray
 EPSILON, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # Relative to the size of the configuration: the Guttman step at which majorization hands over, the Newton step that
 # ends the descent, and the Guttman step of which only rounding is left.
-COARSE_STEP, FINE_STEP, FINEST_STEP = 1e-3, 1e-10, 1e-12
+COARSE_STEP, FINE_STEP, FINEST_STEP = 1e-5, 1e-10, 1e-12
 # Curvature, relative to V, of which only rounding is left: rigid motions have none, and are no step towards a minimum.
 FLAT = 1e-10
-MAX_MAJORIZATIONS, MAX_NEWTON_STEPS, MAX_CONJUGATE_STEPS = 40, 1000, 200
+MAX_NEWTON_STEPS, MAX_CONJUGATE_STEPS = 1000, 200
+# Guttman steps at least and at most; between, as many as go through so many pairs. They are not needed to converge, but
+# where they cost little they are followed nearly to the end of the valley they are in.
+MAJORIZATIONS, MAJORIZED_PAIRS = (40, 1000), 40_000_000
 # Second derivatives applied in one descent: several times what configurations need that their stress determines well.
 MAX_PRODUCTS = 4000
 
@@ -159,12 +162,13 @@ def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
     They find the valley that the start lies in, however far from its floor.
     """
     point = objective.at(columns)
-    for n_steps in range(MAX_MAJORIZATIONS):
+    most = int(np.clip(MAJORIZED_PAIRS // columns.shape[1] ** 2, *MAJORIZATIONS))
+    for n_steps in range(most):
         step = point.preconditioned(point.gradient)
         if _relative(step, point) <= COARSE_STEP:
             return point, n_steps
         point = objective.at(point.columns + step)
-    return point, MAX_MAJORIZATIONS
+    return point, most
 
 
 class Step(NamedTuple):

@@ -36,8 +36,8 @@ FINE_STEP, SAME_PLACE = 1e-12, 1e-3
 OFFSET = 1e-3
 # The end of a later descent is taken only if it is lower by more than rounding.
 MARGIN = 1e-9
-# Every point starts beside its two nearest landmarks and at its projection; if these lead to different places, also
-# beside so many of the next nearest.
+# Every point starts beside its two nearest landmarks and at its projection; if these lead to different places, or if
+# only some landmarks count, which makes for more minima, also beside so many of the next nearest.
 FIRST_STARTS, FURTHER_STARTS = 3, 6
 EPSILON, LARGE = float(np.finfo(np.float64).eps), 1e100
 
@@ -110,11 +110,12 @@ def _settle_rows(
     for row in range(len(rows)):
         given = (targets[row, 0], targets[row, 1], targets[row, 2], slack)
         n_nearest, n_ends, lowest = _list_nearest(rows[row], nearest), 0, np.inf
+        all_count = targets[row, 2, : rows.shape[1]].min() > 0.0
         if n_nearest > 1 and rows[row, nearest[1]] == 0.0:
             _put_best_first(frame, rows[row], given, room, nearest[:n_nearest])
         _project(frame, given, room, projection)
         for start in range(n_nearest + 1):
-            if start == FIRST_STARTS and n_ends == 1:
+            if start == FIRST_STARTS and n_ends == 1 and all_count:
                 break
             _set_start(frame, given, projection, nearest[:n_nearest], start, y)
             value, misfit = _descend(frame, given, ends[:n_ends], room)
