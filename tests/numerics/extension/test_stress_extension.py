@@ -216,9 +216,11 @@ def test_single_precision_gives_the_same_bytes_as_the_same_values_in_double(meth
 @every_method
 def test_landmarks_known_in_single_precision_are_placed_where_they_are(method):
     """As from a run's store: neighbors at the k-th distance must not drop out by rounding."""
-    placer, _ = fitted(method, "roll")
-    found = placer.place(DATA["roll"][:M, :M].astype(np.float32)).coordinates
-    assert np.abs(found - placer.coordinates).max() <= 1e-4 * size_of(placer)
+    placer, _ = fitted(method, "noise")
+    found = placer.place(DATA["noise"][:M, :M].astype(np.float32)).coordinates
+    # The monotone map has jumps, which rounding may cross.
+    tolerance = 1e-5 if method == "nonmetric" else 1e-6
+    assert np.abs(found - placer.coordinates).max() <= tolerance * size_of(placer)
 
 
 @every_method
