@@ -44,6 +44,7 @@ from pipeline.numerics.inverse_neighborhoods import (
     whole_fill_distance,
 )
 from pipeline.numerics.inverse_nodes import NOBODY
+from pipeline.numerics.inverse_room import Room, room_for
 from pipeline.numerics.inverse_systems import (
     DROPPED,
     ILL_CONDITIONED,
@@ -51,9 +52,7 @@ from pipeline.numerics.inverse_systems import (
     NOT_UNISOLVENT,
     REGULARIZED,
     UNDEFINED,
-    Room,
     prepare,
-    room_for,
     weigh,
 )
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray

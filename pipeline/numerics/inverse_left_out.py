@@ -19,7 +19,8 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.inverse import CUBIC, Stencils, checked_length, finite_rows, stencils
 from pipeline.numerics.inverse_kernels import Kernel
 from pipeline.numerics.inverse_neighborhoods import N_NEIGHBORS, other_nodes
-from pipeline.numerics.inverse_systems import Room, prepare, room_for
+from pipeline.numerics.inverse_room import Room, room_for
+from pipeline.numerics.inverse_systems import prepare
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # What is left of a node beside the polynomials, below which the others do not determine those without it.

@@ -10,6 +10,8 @@ from pipeline.numerics.neighbors import NeighborSearch, neighbors_within
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 N_NEIGHBORS = 200
+# Below that of other searches: so many neighbors lie in most of a tree's leaves already in fewer dimensions.
+TREE_MAX_DIMENSION = 6
 
 
 def nearest_nodes(points: ArrayLike, queries: ArrayLike, n_neighbors: int = N_NEIGHBORS) -> IntArray:
@@ -21,7 +23,8 @@ def nearest_nodes(points: ArrayLike, queries: ArrayLike, n_neighbors: int = N_NE
     found = np.full((len(places), max(k, 1)), NOBODY, dtype=np.int64)
     asking = np.flatnonzero(usable_points(places))
     if k and len(asking):
-        found[asking] = candidates[NeighborSearch(nodes[candidates]).query(places[asking], k)[1]]
+        search = NeighborSearch(nodes[candidates], use_tree=nodes.shape[1] <= TREE_MAX_DIMENSION)
+        found[asking] = candidates[search.query(places[asking], k)[1]]
     return found
 
 

@@ -28,13 +28,12 @@ Neighborhoods that are not as they should be:
   contradict each other, the interpolant does swing far: so its definition wants it, and the weights' sizes tell.)
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.inverse_algebra import (
     add_rows,
+    add_rows_to_both,
     has_factor,
     inner_product,
     mirror,
@@ -53,10 +52,10 @@ from pipeline.numerics.inverse_nodes import (
     gather,
     least_of,
     merge,
-    room_for_nodes,
     span_directions,
 )
-from pipeline.types import AnyArray, FloatArray, IntArray
+from pipeline.numerics.inverse_room import Facts, Room
+from pipeline.types import AnyArray
 
 MERGED, NOT_UNISOLVENT, ILL_CONDITIONED, REGULARIZED, DROPPED, UNDEFINED = 1, 2, 4, 8, 16, 32
 # Of a polynomial's size at the nodes: what rounding leaves of one that depends on others.
@@ -65,68 +64,6 @@ DEPENDENT = 1e-10
 HIGHEST_CONDITION = 1e12
 # Of the diagonal, the first that is added to a matrix that has no factor; and how often it may grow tenfold.
 FIRST_ADDED, MOST_TRIES = 1e-13, 14
-
-
-class Room(NamedTuple):
-    """What one neighborhood takes, up to k nodes with up to r polynomials of c terms; see the table above.
-
-    triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are the nodes'
-    coordinates along the directions (d, d) in which they spread. The last five are those of one query.
-    """
-
-    nodes: Nodes
-    directions: FloatArray
-    turned: FloatArray
-    monomials: FloatArray
-    sources: IntArray
-    triangle: FloatArray
-    basis: FloatArray
-    crossed: FloatArray
-    images: FloatArray
-    matrix: FloatArray
-    factor: FloatArray
-    place: FloatArray
-    terms: FloatArray
-    fixed: FloatArray
-    weights: FloatArray
-    spare: FloatArray
-
-
-class Facts(NamedTuple):
-    """Of one neighborhood: distinct nodes, polynomials kept, size; the fill distance, and the length that the kernel
-    goes by, in units of the size; tau, condition, flags."""
-
-    n_nodes: int
-    n_terms: int
-    unit: float
-    fill_distance: float
-    length: float
-    tau: float
-    condition: float
-    flags: int
-
-
-def room_for(k: int, d: int, terms: Terms) -> Room:
-    c = len(terms.parents)
-    r = min(k, c)
-    return Room(
-        nodes=room_for_nodes(k, d),
-        directions=np.empty((d, d)),
-        turned=np.empty((d, k)),
-        monomials=np.empty((c, k)),
-        sources=np.empty(r, dtype=np.int64),
-        triangle=np.empty((r, r)),
-        basis=np.empty((r, k)),
-        crossed=np.empty((r, r)),
-        images=np.empty((r, k)),
-        matrix=np.empty((k, k)),
-        factor=np.empty((k, k)),
-        place=np.empty(d),
-        terms=np.empty(c),
-        fixed=np.empty(r),
-        weights=np.empty(k),
-        spare=np.empty(k),
-    )
 
 
 @compiled
@@ -207,9 +144,7 @@ def _fill_matrix(radial: Radial, length: float, room: Room, n: int, r: int) -> t
         apply_radial(radial, length, matrix[i, i:n])
     mirror(matrix, n)
     size = norm_of(matrix, room.spare[:n])
-    for s in range(r):
-        images[s, :n] = 0.0
-        add_rows(images[s, :n], 1.0, basis[s, :n], matrix, 0)
+    _multiply(basis, r, matrix, n, images)
     trace = float(n) if radial.kind == GAUSSIAN else 0.0
     for s in range(r):
         for t in range(r):
@@ -219,10 +154,29 @@ def _fill_matrix(radial: Radial, length: float, room: Room, n: int, r: int) -> t
     for s in range(r):
         room.crossed[s, s] += tau
         add_rows(images[s, :n], -0.5, room.crossed[s, :r], basis, 0)
-    for i in range(n):
-        add_rows(matrix[i, i:n], -1.0, basis[:r, i], images, i)
-        add_rows(matrix[i, i:n], -1.0, images[:r, i], basis, i)
+    _subtract_products(basis, r, images, n, matrix)
+    _subtract_products(images, r, basis, n, matrix)
     return tau, size
+
+
+@compiled
+def _multiply(basis: AnyArray, r: int, matrix: AnyArray, n: int, images: AnyArray) -> None:
+    """images (r, n) = basis (r, n) times matrix (n, n), two rows at a time."""
+    for s in range(r):
+        images[s, :n] = 0.0
+    for s in range(0, r - 1, 2):
+        add_rows_to_both(images[s, :n], images[s + 1, :n], 1.0, basis[s, :n], basis[s + 1, :n], matrix, 0)
+    if r % 2 == 1:
+        add_rows(images[r - 1, :n], 1.0, basis[r - 1, :n], matrix, 0)
+
+
+@compiled
+def _subtract_products(a: AnyArray, r: int, b: AnyArray, n: int, matrix: AnyArray) -> None:
+    """Take a' b, of rows (r, n) each, from the upper half of a matrix, two rows at a time."""
+    for i in range(0, n - 1, 2):
+        add_rows_to_both(matrix[i, i:n], matrix[i + 1, i:n], -1.0, a[:r, i], a[:r, i + 1], b, i)
+    if n % 2 == 1:
+        add_rows(matrix[n - 1, n - 1 : n], -1.0, a[:r, n - 1], b, n - 1)
 
 
 @compiled

@@ -1,0 +1,71 @@
+"""What one neighborhood's system takes in memory, made once and used for neighborhood after neighborhood."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.inverse_kernels import Terms
+from pipeline.numerics.inverse_nodes import Nodes, room_for_nodes
+from pipeline.types import FloatArray, IntArray
+
+
+class Room(NamedTuple):
+    """What one neighborhood takes, up to k nodes with up to r polynomials of c terms; see the table in inverse_systems.
+
+    triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are the nodes'
+    coordinates along the directions (d, d) in which they spread. The last five are those of one query.
+    """
+
+    nodes: Nodes
+    directions: FloatArray
+    turned: FloatArray
+    monomials: FloatArray
+    sources: IntArray
+    triangle: FloatArray
+    basis: FloatArray
+    crossed: FloatArray
+    images: FloatArray
+    matrix: FloatArray
+    factor: FloatArray
+    place: FloatArray
+    terms: FloatArray
+    fixed: FloatArray
+    weights: FloatArray
+    spare: FloatArray
+
+
+class Facts(NamedTuple):
+    """Of one neighborhood: distinct nodes, polynomials kept, size; the fill distance, and the length that the kernel
+    goes by, in units of the size; tau, condition, flags."""
+
+    n_nodes: int
+    n_terms: int
+    unit: float
+    fill_distance: float
+    length: float
+    tau: float
+    condition: float
+    flags: int
+
+
+def room_for(k: int, d: int, terms: Terms) -> Room:
+    c = len(terms.parents)
+    r = min(k, c)
+    return Room(
+        nodes=room_for_nodes(k, d),
+        directions=np.empty((d, d)),
+        turned=np.empty((d, k)),
+        monomials=np.empty((c, k)),
+        sources=np.empty(r, dtype=np.int64),
+        triangle=np.empty((r, r)),
+        basis=np.empty((r, k)),
+        crossed=np.empty((r, r)),
+        images=np.empty((r, k)),
+        matrix=np.empty((k, k)),
+        factor=np.empty((k, k)),
+        place=np.empty(d),
+        terms=np.empty(c),
+        fixed=np.empty(r),
+        weights=np.empty(k),
+        spare=np.empty(k),
+    )
