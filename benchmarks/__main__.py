@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from benchmarks import table
 from benchmarks.extending import extension_against_faiss
 from benchmarks.extension import restricted_against_projection
+from benchmarks.inverse import inverse_against_scipy
 from benchmarks.machine import machine_limits, machine_name
 from benchmarks.measure import Measurement
 from benchmarks.methods import placing_by_every_method
@@ -31,6 +32,7 @@ BENCHMARKS = (
     fit_against_bare_kernels,
     two_workers_against_one,
     spreading_the_work,
+    inverse_against_scipy,
     restricted_against_projection,
     placing_by_every_method,
 )
