@@ -259,7 +259,7 @@ def chain(job: Inversion, run_one: Runner) -> dict[str, Outcome]:
     gathered = done(Gather(job.data, str(job.validated.figures["content"]), rows, searched))
     n_columns = job.data.shape[1]
     known = index, ordered, searched, gathered, rows.count, cut, n_columns, job.kernel
-    inverted = done(LeaveOut(*known, n_neighbors=k) if leaves_out else Invert(*known))
+    inverted = done((LeaveOut if leaves_out else Invert)(*known))
     done(PublishInverted(inverted, cut, None if leaves_out else n_columns, job.settings.outside))
     return outcomes
 

@@ -43,7 +43,7 @@ class Gather(Stage):
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         begin, end = self.searched.ledger.read("bounds").read(partition, partition + 2).tolist()
         rows, nodes = (self.searched.ledger.read(name).read(begin, end) for name in ("rows", "nodes"))
-        order = np.lexsort((rows, nodes))
+        order = np.argsort(nodes, kind="stable")
         arrays = {"rows": rows[order], "nodes": nodes[order], "values": take_rows(self.source, rows)[order]}
         return {"n_rows": len(rows)}, ledger.write_parts(partition, arrays, EXCHANGE_BYTES)
 

@@ -108,11 +108,7 @@ class LeaveOut(Invert):
     Of several rows in the same place, each is left out of their mean; one that is alone leaves its place.
     """
 
-    n_neighbors: int = 0
     name = "leave_out"
-
-    def settings(self) -> Json:
-        return {**super().settings(), "n_neighbors": self.n_neighbors}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         hoods = self._neighborhoods(partition)
@@ -138,16 +134,12 @@ class LeaveOut(Invert):
     def _others(self, hoods: Neighborhoods) -> tuple[IntArray, BoolArray]:
         """The places (q, k) of each query's neighbors without itself, and whether no other row is in its place.
 
-        Its own node comes first. Where others are there too the node stays, and the farthest one goes.
+        Its own node comes first, and stays where others are there too.
         """
-        near = hoods.places.copy()
-        if not len(near):
-            return near, np.zeros(0, dtype=np.bool_)
         sizes = GatheredRows(self.gathered, self.n_source_partitions).sizes(hoods.nodes)
+        near = hoods.places.copy()
         alone = sizes[near[:, 0]] == 1
         near[alone, 0] = NOBODY
-        if near.shape[1] > self.n_neighbors:
-            near[~alone, -1] = NOBODY
         return near, alone
 
 

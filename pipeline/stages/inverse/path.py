@@ -86,9 +86,7 @@ def resampled(corners: FloatArray, steps: int) -> FloatArray:
     """Positions (steps, d) in equal steps along straight lines between corners (c, d), the ends exactly."""
     along = np.concatenate([[0.0], np.cumsum(_lengths(corners))])
     wanted = along[-1] * np.linspace(0.0, 1.0, steps)
-    positions = np.column_stack([np.interp(wanted, along, column) for column in corners.T])
-    positions[0], positions[-1] = corners[0], corners[-1]
-    return positions
+    return np.column_stack([np.interp(wanted, along, column) for column in corners.T])
 
 
 def _lengths(corners: FloatArray) -> FloatArray:
