@@ -62,14 +62,14 @@ Given: TypeAlias = tuple[AnyArray, AnyArray, AnyArray, float]
 class Room(NamedTuple):
     """Where one point is worked on.
 
-    differences (d, m): y - x_i. terms (4, m): w (1 - s - c/d); w (c/d) / d^2; two for the moment. matrix (d, d): the
-    second derivative, then its factor. vectors (4, d): y, gradient, step, trial.
+    differences (d, m): y - x_i. terms (4, m): w (1 - s - c/d); w (c/d) / d^2; two for the moment. matrices (2, d, d):
+    the second derivative and its factor, lower triangles. vectors (4, d): y, gradient, step, trial.
     """
 
     differences: AnyArray
     terms: AnyArray
     lanes: AnyArray
-    matrix: AnyArray
+    matrices: AnyArray
     vectors: AnyArray
 
 
@@ -103,28 +103,47 @@ def settle(
 def _settle_rows(
     frame: Frame, rows: AnyArray, targets: AnyArray, slack: float, coordinates: AnyArray, residual: AnyArray
 ) -> None:
-    d, m = frame.columns.shape
-    room = Room(np.empty((d, m)), np.empty((4, m)), np.empty(LANES), np.empty((d, d)), np.empty((4, d)))
-    y, projection, ends = room.vectors[0], np.empty(d), np.empty((FIRST_STARTS + FURTHER_STARTS, d))
+    room = _room(frame)
+    projection, ends = np.empty(len(frame.columns)), np.empty((FIRST_STARTS + FURTHER_STARTS, len(frame.columns)))
     nearest = np.empty(FIRST_STARTS + FURTHER_STARTS - 1, dtype=np.int64)
     for row in range(len(rows)):
         given = (targets[row, 0], targets[row, 1], targets[row, 2], slack)
         n_nearest, n_ends, lowest = _list_nearest(rows[row], nearest), 0, np.inf
-        all_count = targets[row, 2, : rows.shape[1]].min() > 0.0
         if n_nearest > 1 and rows[row, nearest[1]] == 0.0:
             _put_best_first(frame, rows[row], given, room, nearest[:n_nearest])
         _project(frame, given, room, projection)
+        all_count = given[2][: rows.shape[1]].min() > 0.0
+        few, counting, work = (frame, given, room) if all_count else _counting(frame, given)
         for start in range(n_nearest + 1):
             if start == FIRST_STARTS and n_ends == 1 and all_count:
                 break
-            _set_start(frame, given, projection, nearest[:n_nearest], start, y)
-            value, misfit = _descend(frame, given, ends[:n_ends], room)
+            _set_start(frame, given, projection, nearest[:n_nearest], start, work.vectors[0])
+            value, misfit = _descend(few, counting, ends[:n_ends], work)
             if n_ends == 0 or value < lowest - MARGIN * abs(lowest):
-                coordinates[row], residual[row], lowest = y, misfit, value
+                coordinates[row], residual[row], lowest = work.vectors[0], misfit, value
             if value < np.inf:
-                ends[n_ends] = y
+                ends[n_ends] = work.vectors[0]
                 n_ends += 1
-        residual[row] = math.sqrt(residual[row] / _sum(given[2], room.lanes))
+        residual[row] = math.sqrt(residual[row] / _sum(counting[2], work.lanes))
+
+
+@compiled
+def _room(frame: Frame) -> Room:
+    d, m = frame.columns.shape
+    return Room(np.empty((d, m)), np.empty((4, m)), np.empty(LANES), np.empty((2, d, d)), np.empty((4, d)))
+
+
+@compiled
+def _counting(frame: Frame, given: Given) -> tuple[Frame, Given, Room]:
+    """The same with only those landmarks that have weight, and room for them; nothing of `inverse` is needed there."""
+    which = np.flatnonzero(given[2])
+    m = -(-len(which) // LANES) * LANES
+    columns, kept = np.zeros((len(frame.columns), m)), np.zeros((3, m))
+    for place, i in enumerate(which):
+        columns[:, place] = frame.columns[:, i]
+        kept[0, place], kept[1, place], kept[2, place] = given[0][i], given[1][i], given[2][i]
+    few = Frame(columns, frame.inverse, frame.squares, frame.size)
+    return few, (kept[0], kept[1], kept[2], given[3]), _room(few)
 
 
 @compiled
@@ -265,44 +284,44 @@ def _evaluate(y: AnyArray, columns: AnyArray, given: Given, room: Room) -> tuple
 @compiled
 def _solve(room: Room, bound: float, damping: float) -> float:
     """step = (second derivative + damping)^-1 gradient, with so much more damping, returned, as makes that definite."""
-    gradient, step, matrix = room.vectors[1], room.vectors[2], room.matrix
-    _fill_second_derivative(room, damping)
-    while not _factor(matrix, 1e-12 * bound) and damping < LARGE * bound:
+    gradient, step, second, factor = room.vectors[1], room.vectors[2], room.matrices[0], room.matrices[1]
+    _fill_second_derivative(room)
+    while not _factor(second, damping, 1e-12 * bound, factor) and damping < LARGE * bound:
         damping = max(10.0 * damping, 1e-3 * bound)
-        _fill_second_derivative(room, damping)
     for k in range(len(step)):
-        step[k] = (gradient[k] - _short_dot(matrix[k], step, k)) / matrix[k, k]
+        step[k] = (gradient[k] - _short_dot(factor[k], step, k)) / factor[k, k]
     for k in range(len(step) - 1, -1, -1):
         for later in range(k + 1, len(step)):
-            step[k] -= matrix[later, k] * step[later]
-        step[k] /= matrix[k, k]
+            step[k] -= factor[later, k] * step[later]
+        step[k] /= factor[k, k]
     return damping
 
 
 @compiled
-def _fill_second_derivative(room: Room, damping: float) -> None:
-    """The lower triangle of the second derivative plus damping."""
-    bends, scaled, matrix = room.terms[1], room.terms[2], room.matrix
-    isotropic = 2.0 * _sum(room.terms[0], room.lanes) + damping
-    for k in range(len(matrix)):
+def _fill_second_derivative(room: Room) -> None:
+    """2 sum_i w (1 - s - c/d) I + w (c/d) u u', u the unit vector from x_i to y."""
+    bends, scaled, second = room.terms[1], room.terms[2], room.matrices[0]
+    isotropic = 2.0 * _sum(room.terms[0], room.lanes)
+    for k in range(len(second)):
         difference = room.differences[k]
         for i in range(len(scaled)):
             scaled[i] = 2.0 * bends[i] * difference[i]
         for other in range(k + 1):
-            matrix[k, other] = _dot(scaled, room.differences[other], room.lanes)
-        matrix[k, k] += isotropic
+            second[k, other] = _dot(scaled, room.differences[other], room.lanes)
+        second[k, k] += isotropic
 
 
 @compiled
-def _factor(matrix: AnyArray, least: float) -> bool:
-    """Cholesky's factor of the lower triangle in its place; False if a pivot is not above `least`."""
-    for k in range(len(matrix)):
+def _factor(second: AnyArray, damping: float, least: float, factor: AnyArray) -> bool:
+    """Cholesky's factor of the second derivative plus damping; False if a pivot is not above `least`."""
+    for k in range(len(second)):
         for other in range(k):
-            matrix[k, other] = (matrix[k, other] - _short_dot(matrix[k], matrix[other], other)) / matrix[other, other]
-        pivot = matrix[k, k] - _short_dot(matrix[k], matrix[k], k)
+            factor[k, other] = second[k, other] - _short_dot(factor[k], factor[other], other)
+            factor[k, other] /= factor[other, other]
+        pivot = second[k, k] + damping - _short_dot(factor[k], factor[k], k)
         if not pivot > least:
             return False
-        matrix[k, k] = math.sqrt(pivot)
+        factor[k, k] = math.sqrt(pivot)
     return True
 
 
