@@ -19,7 +19,7 @@ from pipeline.memory import BASE, LATER, SEARCH
 from pipeline.methods import VECTORS
 from pipeline.numerics.cells import cell_count, sample_size
 from pipeline.numerics.inverse import Kernel
-from pipeline.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions, automatic_bytes
+from pipeline.partitions import GRAIN_ROWS, LARGEST_BYTES, MANY_PARTITIONS, RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
 from pipeline.sources.joined import joined
 from pipeline.stages.inverse.embedded import DrawPoints, ScaledQueries, ScanPoints, ScanQueries, StoredSource
@@ -49,6 +49,8 @@ STAGES = tuple(
     )
 )
 PROJECTION = "projection"
+# Queries that are worth being sent to a worker.
+FEWEST_TOGETHER = 256
 EMBEDDED = np.dtype(np.float64)
 
 
@@ -113,9 +115,13 @@ class Inversion:
 
     @property
     def group_rows(self) -> int:
-        """How many queries are searched for together: each counts with its neighbors and what is made of them."""
+        """How many queries are searched for together: each counts with its neighbors and what is made of them.
+
+        Each takes a millisecond or more, so that there should be groups for all workers.
+        """
         each = 8 * (self.points.shape[1] + self.n_results + self.data.shape[1]) + 24 * self.settings.n_neighbors
-        return self._cut(self.n_queries, each).rows_each
+        n_asked = min(self.n_queries, self.settings.sample or self.n_queries)
+        return min(self._cut(self.n_queries, each).rows_each, max(FEWEST_TOGETHER, n_asked // MANY_PARTITIONS))
 
     @property
     def source_partitions(self) -> RowPartitions:
@@ -317,8 +323,8 @@ def memory_of_inversion(job: Inversion) -> dict[str, int]:
         "order": 9 * block,
         "probes": 3 * block + SEARCH + cells,
         "validate": 3 * asked,
-        "assign_queries": 5 * asked + SEARCH + cells,
-        "order_queries": 9 * 8 * d * group,
+        "query_cells": 5 * asked + SEARCH + cells,
+        "query_order": 9 * 8 * d * group,
         "search": 4 * block + SEARCH + cells + max(48 * group * k, 40 * n),
         **dict.fromkeys(("invert", "leave_out"), 4 * block + 64 * group * k + 24 * group * job.data.shape[1] + 8 * n),
         "publish": 3 * 8 * job.n_results * min(job.n_queries, job.query_partitions.rows_each),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import Counting, contents, extended, fitted, roll_file
 
-from pipeline import open_run, partitions
+from pipeline import inverting, open_run, partitions
 from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
@@ -112,8 +112,11 @@ def test_queries_that_are_no_points_or_far_away_are_flagged(roll):
 def test_results_depend_neither_on_chunks_nor_blocks_nor_the_order_of_queries(roll, tmp_path, monkeypatch):
     folder, _, _, queries = roll
     expected = open_run(folder / "serial")
-    assert len(expected.stage_figures("order_queries")["nodes_each"]) > 1
-    whole = inverted(folder / "run", tmp_path / "whole", coordinates=str(folder / "queries.npy"), partition_mib=64)
+    assert len(expected.stage_figures("query_order")["nodes_each"]) > 1
+    with monkeypatch.context() as patch:
+        patch.setattr(inverting, "FEWEST_TOGETHER", 10**6)
+        whole = inverted(folder / "run", tmp_path / "whole", coordinates=str(folder / "queries.npy"), partition_mib=64)
+    assert len(whole.stage_figures("query_order")["nodes_each"]) == 1
     assert published(whole) == published(expected)
     monkeypatch.setattr(partitions, "SMALLEST_BYTES", 1)
     small = inverted(folder / "run", tmp_path / "small", coordinates=str(folder / "queries.npy"))
@@ -279,7 +282,7 @@ def test_only_what_depends_on_a_setting_is_computed_again(roll, tmp_path):
         watch = Counting()
         inverted(folder / "run", tmp_path / "out", watch, **queries, **more)
         stages.append(watch.stages)
-    first = ["points", "cells", "assign", "order", "validate", "assign_queries", "order_queries", "search", "gather"]
+    first = ["points", "cells", "assign", "order", "validate", "query_cells", "query_order", "search", "gather"]
     assert stages[0] == [*first, "invert", "publish"]
     assert stages[1:] == [[], ["publish"], ["invert", "publish"], ["search", "gather", "invert", "publish"]]
     assert set(stages[0]) < set(STAGES)

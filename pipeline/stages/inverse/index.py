@@ -20,14 +20,14 @@ SEARCHED_EXACTLY = 200_000
 class AssignQueries(Assign):
     """The cell of every query."""
 
-    name = "assign_queries"
+    name = "query_cells"
 
 
 @dataclass(frozen=True)
 class OrderQueries(Order):
     """Queries cell by cell; those in the same place are one."""
 
-    name = "order_queries"
+    name = "query_order"
 
 
 @dataclass(frozen=True)
