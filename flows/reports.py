@@ -48,10 +48,7 @@ def fit_summary(report: Json) -> list[str]:
     figures, quality = report["figures"], report["quality"]
     lines = [] if report["n_computed"] else ["Every stage was complete already: nothing was computed."]
     distinct = f"; {figures['n_distinct']:,} distinct" if "n_distinct" in figures else ""
-    lines.append(
-        f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded{distinct}, by {figures['n_landmarks']:,} "
-        "landmarks."
-    )
+    lines.append(f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded{distinct}.")
     if figures.get("components", {}).get("n_components", 1) > 1:
         lines.append(_component_line(figures["components"]))
     if "n_audited" in figures:

@@ -76,8 +76,9 @@ AnyBatch: TypeAlias = AnySource | NewNodes
 def opened_space(settings: ExtendSettings) -> AnySpace:
     """The space that an extension goes into."""
     store = run.open_store(settings.store)
-    if run.kind_of(store) == run.EXTENSION:
-        raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[run.EXTENSION]}; name the run itself.")
+    kind = run.kind_of(store)
+    if kind not in (run.FIT, run.MODEL):
+        raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[kind]}; name the run itself.")
     manifest = run.published_manifest(store, settings.version)
     return direct_space(store, manifest) if is_direct(manifest) else any_fitted_space(store, manifest)
 
