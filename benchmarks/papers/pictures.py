@@ -10,8 +10,8 @@ N_COLORS = 96
 
 
 def save(figure: Figure, path: Path, dpi: int = 100) -> None:
-    """As a PNG of few colors: a third of the bytes, and no difference to the eye."""
+    """As a PNG of few colors: half the bytes, and no difference to the eye."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=dpi)
     with Image.open(drawn) as image:
-        image.convert("RGB").quantize(N_COLORS).save(path, format="png", optimize=True)
+        image.convert("RGB").quantize(N_COLORS, Image.Quantize.MAXCOVERAGE).save(path, format="png", optimize=True)
