@@ -92,6 +92,9 @@ def _history_line(name: str, width: int, report: Json) -> str:
     line = f"  {name:<{width}} {report['n_rows']:>11,}"
     if report["drift"] is None:
         return line
-    shown = (report["drift"]["columns"][column] for column in ("residual", "gap", "nearest"))
-    figures = "".join(f" {column['statistic']:>8.3f}{'*' if column['drifts'] else ' '}" for column in shown)
+    shown = (report["drift"]["columns"].get(column) for column in ("residual", "gap", "nearest"))
+    # Not every method has every column.
+    figures = "".join(
+        f" {column['statistic']:>8.3f}{'*' if column['drifts'] else ' '}" if column else " " * 10 for column in shown
+    )
     return f"{line}{figures} {'drifts' if report['drift']['drifts'] else ''}".rstrip()

@@ -14,7 +14,7 @@ from pipeline.invert_settings import InvertSettings
 from pipeline.inverting import Inverted, prepared
 from pipeline.inverting import invert as invert_here
 from pipeline.runs import open_run
-from pipeline.types import AnyArray, Json
+from pipeline.types import AnyArray, IntArray, Json
 
 # What each flag says of a query, for people.
 MEANINGS = {
@@ -25,8 +25,9 @@ MEANINGS = {
     "dropped": "neighbors without usable rows left out",
     "undefined": "not finite, values are NaN",
 }
-# Images side by side at most; a longer strip goes on below.
-MOST_IN_A_ROW = 13
+# Images side by side at most; a longer strip goes on below. And steps that a picture shows: more than can be looked at
+# take long to draw.
+MOST_IN_A_ROW, MOST_SHOWN = 13, 24
 
 
 def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, as_json: bool, say: Say) -> None:
@@ -43,7 +44,9 @@ def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, 
         tell(line)
     if picture is not None:
         picture.write_bytes(strip_picture(settings))
-        tell(f"The strip is in {picture}.")
+        n_shown = len(shown_steps(settings.steps))
+        some = "" if n_shown == settings.steps else f", with {n_shown} of the {settings.steps:,} steps, evenly spaced"
+        tell(f"The strip is in {picture}{some}.")
 
 
 def _inverted_report(settings: InvertSettings, take_over: bool, display: Display, say: Say) -> Json:
@@ -139,11 +142,17 @@ def strip_picture(settings: InvertSettings) -> bytes:
     return buffer.getvalue()
 
 
+def shown_steps(n_steps: int) -> IntArray:
+    """Which steps of a path a picture shows: all, or evenly spaced ones with both ends."""
+    return np.linspace(0, n_steps - 1, min(n_steps, MOST_SHOWN)).round().astype(np.int64)
+
+
 def strip_images(settings: InvertSettings) -> AnyArray:
-    """Images (steps + 2, rows, columns): the two real ones at the ends, what was made of the positions between them."""
+    """Images (s + 2, rows, columns): the two real ones at the ends, what was made of the steps shown between them."""
     source = prepared(settings).data
     first, last = (source.read(row, row + 1).astype(np.float64) for row in settings.path or ())
-    values = np.concatenate([first, open_run(settings.output).embedding("values"), last])
+    made = open_run(settings.output).embedding("values")[shown_steps(settings.steps)]
+    values = np.concatenate([first, made, last])
     n_rows, n_columns, by_columns = settings.image_shape or (1, values.shape[1], False)
     if by_columns:
         return values.reshape(-1, n_columns, n_rows).transpose(0, 2, 1)

@@ -8,7 +8,7 @@ from prefect.artifacts import create_image_artifact, create_table_artifact
 
 from flows.events import store_slug
 from flows.fit import LogWatch, as_task, chosen_settings
-from flows.inversion import asked_for, inversion_report, inversion_table, strip_picture
+from flows.inversion import asked_for, inversion_report, inversion_table, shown_steps, strip_picture
 from flows.progress import Display, Several, current_display
 from pipeline.fanout import executor
 from pipeline.invert_settings import InvertSettings
@@ -39,4 +39,5 @@ def _tell(settings: InvertSettings, report: Json) -> None:
     create_table_artifact(inversion_table(report), key=f"inversion-{slug}", description=words)
     if settings.image is not None:
         picture = base64.b64encode(strip_picture(settings)).decode()
-        create_image_artifact(f"data:image/png;base64,{picture}", key=f"strip-{slug}", description=words)
+        shown = f"{words}: {len(shown_steps(settings.steps))} steps shown"
+        create_image_artifact(f"data:image/png;base64,{picture}", key=f"strip-{slug}", description=shown)

@@ -31,5 +31,7 @@ def embedding_picture(run: Run) -> bytes:
 
 
 def _title(run: Run, n_shown: int) -> str:
-    variances = run.quality["residual_variance"]
-    return f"{n_shown:,} of {run.n_rows:,} rows; residual variance {variances[-1]:.2g} in {len(variances)} components"
+    shown, variances = f"{n_shown:,} of {run.n_rows:,} rows", run.quality["residual_variance"]
+    if variances is None:
+        return shown
+    return f"{shown}; residual variance {variances[-1]:.2g} in {len(variances)} components"

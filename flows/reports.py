@@ -55,8 +55,9 @@ def fit_summary(report: Json) -> list[str]:
         lines.append(_recall_line(quality["recall"], figures["n_audited"]))
     if "n_evaluations" in figures:
         lines.append(f"Your function was called {figures['n_evaluations']:,} times.")
-    variances = ", ".join(f"{value:.2g}" for value in quality["residual_variance"])
-    lines.append(f"Residual variance with 1, 2, ... components: {variances}.")
+    if quality["residual_variance"]:
+        variances = ", ".join(f"{value:.2g}" for value in quality["residual_variance"])
+        lines.append(f"Residual variance with 1, 2, ... components: {variances}.")
     if "negative_mass" in quality:
         lines.append(f"Negative mass of the spectrum {quality['negative_mass']:.2%}.")
     trust = quality["trustworthiness"]
@@ -82,16 +83,18 @@ def _figures(report: Json) -> list[tuple[str, str]]:
         ("rows", figures["n_rows"], ","),
         ("rows embedded", figures["n_embedded"], ","),
         ("distinct rows", figures.get("n_distinct"), ","),
-        ("components of the neighbor graph", components, ","),
+        ("components of the graph", components, ","),
         ("landmarks", figures["n_landmarks"], ","),
         ("evaluations of your function", figures.get("n_evaluations"), ","),
         ("neighbor recall", quality.get("recall"), ".4f"),
         ("normalized stress", quality["normalized_stress"], ".3g"),
         ("negative mass of the spectrum", quality.get("negative_mass"), ".2%"),
+        ("error of the kernel by landmarks", quality.get("nystrom_error"), ".3g"),
         ("partitions computed", report["n_computed"], ","),
     ]
     rows = [(name, format(value, style)) for name, value, style in named if value is not None]
-    rows += [(f"residual variance, {i} components", f"{v:.3g}") for i, v in enumerate(quality["residual_variance"], 1)]
+    variances = quality["residual_variance"] or []
+    rows += [(f"residual variance, {i} components", f"{value:.3g}") for i, value in enumerate(variances, 1)]
     for name in ("trustworthiness", "continuity"):
         if quality[name]:
             rows.append(
@@ -101,7 +104,7 @@ def _figures(report: Json) -> list[tuple[str, str]]:
 
 
 def _component_line(figures: Json) -> str:
-    found = f"The neighbor graph has {figures['n_components']:,} components"
+    found = f"The graph has {figures['n_components']:,} components"
     if figures["n_bridges"]:
         kind = "their" if figures["exact"] else "nearly the"
         return f"{found}, joined by {kind} {figures['n_bridges']:,} shortest links."

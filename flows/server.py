@@ -34,7 +34,7 @@ def prefect_server(say: Callable[[str], None]) -> Iterator[str]:
     configured = get_current_settings().api.url
     if configured:
         say(f"Prefect server: {configured}")
-        with _delivered():
+        with delivered():
             yield configured
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def prefect_server(say: Callable[[str], None]) -> Iterator[str]:
             _spoken_to_directly(),
             _embedded(home, Path(folder) / "server.log") as url,
             temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: str(home)}),
-            _delivered(),
+            delivered(),
         ):
             say(f"Prefect's pages, for as long as this runs: {url.removesuffix('/api')}")
             yield url
@@ -66,7 +66,7 @@ def _spoken_to_directly() -> Iterator[None]:
 
 
 @contextmanager
-def _delivered() -> Iterator[None]:
+def delivered() -> Iterator[None]:
     """Logs and events are sent in the background; wait for them, but not long: the server may be gone."""
     try:
         yield

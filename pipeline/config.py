@@ -193,6 +193,9 @@ class ExtendSettings(JobSettings):
     version: str | None = Field(None, description="Version of the run to extend, if not the published one.")
     key: str | None = Field(None, description="Array to take from a .npz file or a Zarr group, if not that of the fit.")
     id_column: str | None = Field(None, description="Names of the rows, if not the column that the fit was told.")
+    own_key: str | None = Field(
+        None, description="Of similarities: array (or .npy file) with the similarity of each new point to itself."
+    )
     missing: Literal["error", "drop"] = Field(
         "error", description="Rows with NaN or infinite entries: refuse, or keep them out (their results are NaN)."
     )
@@ -211,6 +214,11 @@ class ExtendSettings(JobSettings):
     def _fits_together(self) -> Self:
         if (self.arc is None) != (self.arc_rows is None):
             raise ValueError("arc and arc_rows go together: how many positions, and of which rows")
+        if self.incoming and self.own_key is not None and self.own_key.endswith(".npy"):
+            raise ValueError(
+                f"own_key={self.own_key!r} is one file for all batches of incoming: name an array that is kept beside "
+                "the matrix in each"
+            )
         return self
 
 

@@ -6,11 +6,12 @@ user's takes is not known: it is counted as a few microseconds a call.
 
 from dataclasses import dataclass
 
+from pipeline.comparing import Comparisons
 from pipeline.costs import EVALUATED_NODES, SECONDS_PER_TASK
 from pipeline.memory import direct_peaks
 
 SECONDS_PER_CALL = 4e-6
-ROWS_PER_GRAIN, LANDMARKS_PER_TASK = 4096, 16
+ROWS_PER_GRAIN = 4096
 # Seconds that a model of m landmarks takes, by m^2 (an iteration over all pairs) and m^3 (a decomposition).
 PAIRS = {"metric-mds": 4e-6, "nonmetric-mds": 2e-5, "sammon": 4e-6}
 DECOMPOSED = 2e-10
@@ -22,8 +23,8 @@ SUMS = 2e-9
 @dataclass(frozen=True)
 class DirectShape:
     """What a fit by a direct method depends on: sizes in numbers and bytes. `measured` says that distances between
-    vectors are computed; `n_evaluated` landmarks are compared with every row by a function of the user's, and for
-    `n_estimated` the distances are estimated."""
+    vectors are computed; `n_evaluated` landmarks are compared with every row by a function of the user's, and with
+    `has_subset` these are chosen among all of them."""
 
     n_rows: int
     n_columns: int
@@ -36,7 +37,7 @@ class DirectShape:
     extension: str
     measured: bool
     n_evaluated: int
-    n_estimated: int
+    has_subset: bool
     finds_axes: bool
 
     @property
@@ -61,10 +62,10 @@ def direct_tasks(shape: DirectShape) -> dict[str, int]:
     if shape.finds_axes:
         tasks["axes"] = -(-shape.n_rows // (64 * ROWS_PER_GRAIN))
     tasks["landmarks"] = 1
-    if shape.n_estimated:
-        tasks["subset"] = 1
+    if shape.has_subset:
+        tasks["subset"] = Comparisons(shape.n_landmarks, shape.n_landmarks).count
     if shape.n_evaluated:
-        tasks["rows"] = -(-shape.n_rows // ROWS_PER_GRAIN) * -(-shape.n_evaluated // LANDMARKS_PER_TASK)
+        tasks["rows"] = Comparisons(shape.n_rows, shape.n_evaluated).count
     return {
         **tasks,
         "model": 1,

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from pipeline.config import ExtendSettings, FitSettings, fit_settings
-from pipeline.direct_fitting import kernel_choice, takes_affinities
+from pipeline.config import ExtendSettings, FitSettings
+from pipeline.direct_fitting import kernel_choice
 from pipeline.errors import InvalidInputError
 from pipeline.inputs import AnySource, as_table, comparison_of, partitions_of
 from pipeline.methods import METHODS, OBJECTS, SIMILARITIES
@@ -15,8 +15,10 @@ from pipeline.sources.objects import ObjectSource, open_objects
 from pipeline.sources.proximities import ProximitySource, open_proximities
 from pipeline.stages.batch import ReplayedSource, ValidateBatch
 from pipeline.stages.direct.asked import DirectAnswers
+from pipeline.stages.direct.companions import is_file_of_its_own, require_own_similarities
+from pipeline.stages.direct.compare import Compare, ComparedRows
 from pipeline.stages.direct.estimated import EstimatedRows
-from pipeline.stages.direct.objects import Compare, ComparedRows, ScanObjects
+from pipeline.stages.direct.objects import ScanObjects
 from pipeline.stages.direct.place import DirectPlace
 from pipeline.stages.direct.providers import Provider, VectorRows
 from pipeline.stages.direct.proximities import GivenRows, ScanProximities, rows_of_landmarks
@@ -31,6 +33,8 @@ from pipeline.store.durable import DurableLocalStore
 from pipeline.types import Json
 
 Runner = Callable[[Stage], Outcome]
+# What objects are, by whether they are texts.
+KINDS = {True: "texts", False: "rows of numbers"}
 
 
 def is_direct(manifest: Json) -> bool:
@@ -45,28 +49,66 @@ def direct_space(store: DurableLocalStore, manifest: Json) -> DirectSpace:
 
 
 def fitted_settings(space: DirectSpace | FittedSpace) -> FitSettings:
-    """What the run was told, where it is and where its data was left out."""
-    return fit_settings({**space.settings, "source": "fitted", "store": "fitted"})
+    """What the run was told, where it is and where its data was left out. Its fit has checked that: a later version may
+    refuse what an earlier one ignored."""
+    return FitSettings.model_validate({**space.settings, "source": "fitted", "store": "fitted"})
 
 
 def open_direct_batch(settings: ExtendSettings, space: DirectSpace) -> AnySource:
     """New rows that are not vectors, of the kind that was fitted; the fit's key is tried first, if none is given."""
     told = fitted_settings(space)
+    if told.input == OBJECTS:
+        _require_same_function(settings, space, told)
     if settings.key is None and told.key is not None:
         with suppress(InvalidInputError):
             return _open_as_told(settings, space, told, told.key)
     return _open_as_told(settings, space, told, settings.key)
 
 
+def _require_same_kind(source: ObjectSource, fitted_is_text: bool) -> None:
+    """Refuse texts for a run of numbers, and numbers for a run of texts."""
+    if source.is_text != fitted_is_text:
+        here, there = (KINDS[is_text] for is_text in (source.is_text, fitted_is_text))
+        raise InvalidInputError(
+            f"{source.name} holds {here}, and the run was fitted on {there}: give objects of the same kind (key names "
+            "the array or the column that holds them)."
+        )
+
+
+def _require_same_function(settings: ExtendSettings, space: DirectSpace, told: FitSettings) -> None:
+    """Refuse a function that was edited since the fit: new rows would be measured by another than the landmarks."""
+    comparison = comparison_of(told)
+    fitted = space.stages["rows"].figures.get("source") if "rows" in space.stages else None
+    if fitted is None:
+        raise InvalidInputError(
+            f"store={settings.store!r} was made by an earlier version, which did not keep what extending to objects "
+            "needs; run the fit again, and export a model of it again."
+        )
+    if "" not in (fitted, comparison.source) and fitted != comparison.source:
+        raise InvalidInputError(
+            f"{comparison} was edited since the run was fitted, and new rows cannot be measured by another function: "
+            "put its file back as it was, or fit again, which calls it for every row."
+        )
+
+
 def _open_as_told(settings: ExtendSettings, space: DirectSpace, told: FitSettings, key: str | None) -> AnySource:
     if told.input == OBJECTS:
         source = open_objects(settings.source, key)
-        if source.is_text != bool(space.stages["landmarks"].figures["is_text"]):
-            raise InvalidInputError(f"{source.name} holds other objects than were fitted: texts there, numbers here.")
+        _require_same_kind(source, bool(space.stages["landmarks"].figures["is_text"]))
         return source
     proximities = open_proximities(settings.source, key)
     rows_of_landmarks(proximities, space.stages["landmarks"])
+    if told.induces_distances:
+        require_own_similarities(proximities, _own_key(settings, told))
     return proximities
+
+
+def _own_key(settings: ExtendSettings, told: FitSettings) -> str | None:
+    """The array of the new points' similarities to themselves; without a name, one beside them that is called as the
+    fit's was. A file of the fit's, and the diagonal of a matrix of fitted x new points, say nothing of new points."""
+    if settings.own_key is not None or told.own_key is None:
+        return settings.own_key
+    return None if is_file_of_its_own(told.own_key) else told.own_key
 
 
 def direct_extension(settings: ExtendSettings, space: DirectSpace, source: AnySource | None, done: Runner) -> None:
@@ -104,13 +146,14 @@ def _provider(
     landmarks = fitted["landmarks"]
     if isinstance(source, ProximitySource):
         similar = told.input == SIMILARITIES
-        scanned = done(ScanProximities(source, landmarks, cut, similar))
-        affinity = takes_affinities(told)
-        return GivenRows(source, scanned, landmarks, similar, affinity, told.own_key, space.exponent)
+        affinity = told.takes_affinities
+        scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
+        return GivenRows(source, scanned, landmarks, similar, affinity, _own_key(settings, told), space.exponent)
     if isinstance(source, ObjectSource):
         comparison = comparison_of(told)
         subset = fitted.get("subset")
-        compared = done(Compare(source, done(ScanObjects(source, cut)), landmarks, comparison, subset))
+        scanned = done(ScanObjects(source, cut))
+        compared = done(Compare(source, scanned, landmarks, comparison, subset, has_landmarks=False))
         kernel = comparison.is_kernel
         values = ComparedRows(compared, landmarks, kernel, source.name, space.exponent, fitted.get("rows"))
         return values if subset is None else EstimatedRows(values, subset, has_landmarks=False)
@@ -125,6 +168,18 @@ def _vector_rows(
     dtype = point_dtype(fitted["validate"].figures["dtype"])
     data = ReplayedSource(source, fitted["validate"], told.standardize, fitted.get("axes"), validated, dtype)
     return VectorRows(data, fitted["landmarks"], told.metric, kernel_choice(told))
+
+
+def require_use_of_own_key(settings: ExtendSettings, space: DirectSpace | FittedSpace) -> None:
+    """Refuse similarities of points to themselves where nothing is computed from them."""
+    if settings.own_key is None:
+        return
+    told = fitted_settings(space)
+    if not told.induces_distances:
+        raise InvalidInputError(
+            f"own_key={settings.own_key!r} means nothing for the fitted run, of method={told.method!r} and "
+            f"input={told.input!r}; leave it out."
+        )
 
 
 def require_two_answers(settings: ExtendSettings, space: DirectSpace | FittedSpace) -> None:

@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from pipeline.config import FitSettings
 from pipeline.direct_costs import DirectShape
 from pipeline.errors import InvalidInputError
 from pipeline.inputs import AnySource, as_table, comparison_of, n_columns, n_points, partitions_of
-from pipeline.methods import METHODS, SIMILARITIES, VECTORS
+from pipeline.methods import METHODS, SIMILARITIES, SPECTRAL, VECTORS, ZERO_IS_ITSELF
 from pipeline.numerics.configurations import Choice
+from pipeline.numerics.kernels import gamma_in_unit
 from pipeline.numerics.landmarks import automatic_count
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
 from pipeline.sources.objects import ObjectSource
 from pipeline.sources.proximities import ProximitySource
 from pipeline.stages.direct.asked import DirectAnswers
+from pipeline.stages.direct.compare import Compare, ComparedRows
 from pipeline.stages.direct.embed import DirectEmbed
 from pipeline.stages.direct.estimated import EstimatedRows, Subset
 from pipeline.stages.direct.evaluate import DirectCalibrate, DirectEvaluate
 from pipeline.stages.direct.landmarks import DirectLandmarks
 from pipeline.stages.direct.model import DirectModel
-from pipeline.stages.direct.objects import Compare, ComparedRows, ObjectLandmarks, ScanObjects
+from pipeline.stages.direct.objects import ObjectLandmarks, ScanObjects
 from pipeline.stages.direct.providers import KernelChoice, Provider, VectorRows
 from pipeline.stages.direct.proximities import GivenLandmarks, GivenRows, ScanProximities
 from pipeline.stages.preprocess import Axes, PreparedSource
@@ -31,7 +31,6 @@ from pipeline.stages.stage import Outcome, Stage
 from pipeline.stages.validate import Validate
 
 Runner = Callable[[Stage], Outcome]
-SPECTRAL = ("laplacian", "spectral")
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ def direct_chain(
     embedded = done(DirectEmbed(asked, measured.landmarks, cut, settings.seed))
     done(DirectCalibrate(embedded))
     euclidean = measured.data if settings.metric == "euclidean" else None
-    done(DirectEvaluate(model, embedded, euclidean, cut, settings.n_neighbors, settings.seed))
+    vectors = provider if isinstance(provider, VectorRows) else None
+    done(DirectEvaluate(model, embedded, euclidean, vectors, cut, settings.n_neighbors, settings.seed))
     turned = None if registration is None else done(registration(embedded))
     columns, coordinates, flags = (tuple(embedded.figures[name]) for name in ("columns", "coordinates", "flags"))
     done(Publish(embedded, cut, d, columns, turned, coordinates, flags))
@@ -66,17 +66,16 @@ def direct_chain(
 
 def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
     """The method and what it is told, for dissimilarities in units of 2^exponent of the user's."""
-    gamma = None if settings.gamma == "auto" else float(np.ldexp(settings.gamma, 2 * exponent))
+    gamma = gamma_in_unit(told_gamma(settings), exponent)
     kernel = settings.evaluates and settings.method == "kernel-mds"
-    spectral, affinity = settings.method in SPECTRAL, takes_affinities(settings)
     return Choice(
         method=settings.method,
         n_components=settings.n_components,
         extension=settings.extension if settings.extension == "auto" else settings.chosen_extension,
         n_neighbors=settings.n_neighbors if settings.method == "lle" else Choice.n_neighbors,
-        gamma=gamma if spectral else None,
-        affinity=affinity,
-        signed=(settings.input == SIMILARITIES and not affinity) or kernel,
+        gamma=gamma if settings.method in SPECTRAL else None,
+        affinity=settings.takes_affinities,
+        signed=settings.induces_distances or kernel,
         regularization=settings.regularization,
         stress_neighbors=settings.stress_neighbors,
     )
@@ -95,6 +94,11 @@ def landmark_count(settings: FitSettings, n_distinct: int, where: str) -> int:
             f"{where})."
         )
     return settings.n_landmarks
+
+
+def least_landmarks(settings: FitSettings, n_landmarks: int) -> int:
+    """With how many landmarks a fit is content where points repeat: with all that were asked for, if any number was."""
+    return settings.n_components + 1 if settings.n_landmarks == "auto" else n_landmarks
 
 
 def planned_landmarks(settings: FitSettings, source: AnySource) -> int:
@@ -118,8 +122,8 @@ def direct_shape(settings: FitSettings, source: AnySource) -> DirectShape:
         method=settings.method,
         extension=settings.chosen_extension,
         measured=settings.input == VECTORS,
-        n_evaluated=(settings.n_evaluated or m) if settings.evaluates else 0,
-        n_estimated=m - settings.n_evaluated if settings.n_evaluated else 0,
+        n_evaluated=evaluated_count(settings.n_evaluated or m, m) if settings.evaluates else 0,
+        has_subset=settings.n_evaluated is not None,
         finds_axes=settings.pca is not None,
     )
 
@@ -137,7 +141,7 @@ def _vectors(settings: FitSettings, source: Source, done: Runner) -> Measured:
     data = prepared(settings, source, done(Validate(source, cut, settings.missing)), done)
     usable = int(data.validated.figures["n_rows"] - data.validated.figures["n_dropped_rows"])
     m = landmark_count(settings, usable, "rows are embedded")
-    landmarks = done(DirectLandmarks(data, cut, m, settings.selection, settings.seed))
+    landmarks = done(DirectLandmarks(data, cut, m, least_landmarks(settings, m), settings.selection, settings.seed))
     return Measured(VectorRows(data, landmarks, settings.metric, kernel_choice(settings)), landmarks, cut, data)
 
 
@@ -145,13 +149,11 @@ def kernel_choice(settings: FitSettings) -> KernelChoice | None:
     """The kernel on vectors that is asked for."""
     if settings.method != "kernel-mds":
         return None
-    gamma = None if settings.gamma == "auto" else settings.gamma
-    return KernelChoice(settings.kernel, gamma, settings.degree, settings.constant)
+    return KernelChoice(settings.kernel, told_gamma(settings), settings.degree, settings.constant)
 
 
-def takes_affinities(settings: FitSettings) -> bool:
-    """Whether similarities that are given are taken as they are, not as the dissimilarities that they induce."""
-    return settings.input == SIMILARITIES and settings.method in SPECTRAL
+def told_gamma(settings: FitSettings) -> float | None:
+    return None if settings.gamma == "auto" else settings.gamma
 
 
 def prepared(settings: FitSettings, source: Source, validated: Outcome, done: Runner) -> PreparedSource:
@@ -166,8 +168,9 @@ def _given(settings: FitSettings, source: ProximitySource, done: Runner) -> Meas
     m, similar = planned_landmarks(settings, source), settings.input == SIMILARITIES
     cut = partitions_of(source, m, settings.partition_mib)
     landmarks = done(GivenLandmarks(source, settings.landmarks_key, m, settings.selection, similar, settings.seed))
-    scanned = done(ScanProximities(source, landmarks, cut, similar))
-    provider = GivenRows(source, scanned, landmarks, similar, takes_affinities(settings), settings.own_key)
+    affinity, zero_own = settings.takes_affinities, settings.method in ZERO_IS_ITSELF
+    scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
+    provider = GivenRows(source, scanned, landmarks, similar, affinity, settings.own_key, zero_own=zero_own)
     return Measured(provider, landmarks, cut)
 
 
@@ -175,10 +178,12 @@ def _compared(settings: FitSettings, source: ObjectSource, done: Runner) -> Meas
     m, comparison = planned_landmarks(settings, source), comparison_of(settings)
     cut = partitions_of(source, m, settings.partition_mib)
     scanned = done(ScanObjects(source, cut))
-    landmarks = done(ObjectLandmarks(source, scanned, m, settings.seed))
+    landmarks = done(ObjectLandmarks(source, scanned, m, least_landmarks(settings, m), settings.seed))
     subset = None
     if settings.n_evaluated is not None:
-        subset = done(Subset(landmarks, comparison, evaluated_count(settings.n_evaluated, m)))
+        subset = done(
+            Subset(landmarks, comparison, evaluated_count(settings.n_evaluated, landmarks.figures["n_landmarks"]))
+        )
     compared = done(Compare(source, scanned, landmarks, comparison, subset))
     provider = ComparedRows(compared, landmarks, comparison.is_kernel, source.name)
     return Measured(provider if subset is None else EstimatedRows(provider, subset), landmarks, cut)

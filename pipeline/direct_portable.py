@@ -10,8 +10,10 @@ from pipeline.store.objects import canonical, digest_of
 from pipeline.types import Json
 
 Runner = Callable[[Stage], Outcome]
-# Whose results place new rows; those of `rows` are only of the fitted ones.
-COPIED = ("validate", "axes", "landmarks", "subset", "model", "register", "calibrate")
+# Whose results place new rows.
+COPIED = ("validate", "axes", "landmarks", "subset", "rows", "model", "register", "calibrate")
+# Arrays that only say something of the fitted rows.
+LEFT_OUT = {"rows": ("between",)}
 
 
 def copied_stages(space: DirectSpace, anchors: int | None, settings: Json, run_one: Runner) -> dict[str, Outcome]:
@@ -21,16 +23,17 @@ def copied_stages(space: DirectSpace, anchors: int | None, settings: Json, run_o
             f"anchors={anchors} means nothing here: method={space.settings['method']!r} places rows by the landmarks "
             "alone, which the model keeps; leave it out."
         )
-    if space.settings["input"] == "objects" and space.settings["method"] == "kernel-mds":
-        raise InvalidInputError("a model of a kernel of yours needs the run's own values; extend from the run itself.")
     found = {"content": space.stages["validate"].figures["content"], "settings": settings}
+    if "rows" in space.stages:
+        found["function"] = space.stages["rows"].figures.get("source")
     identity = digest_of(canonical(found))
     return {name: run_one(_copy(space, name, identity)) for name in COPIED if name in space.stages}
 
 
 def _copy(space: DirectSpace, name: str, identity: str) -> Copied:
     original = space.stages[name]
-    return Copied(name, original, tuple(original.ledger.vouched()), identity, ("rows_each",))
+    arrays = tuple(array for array in original.ledger.vouched() if array not in LEFT_OUT.get(name, ()))
+    return Copied(name, original, arrays, identity, ("rows_each",))
 
 
 def stated_of(outcomes: dict[str, Outcome], n_bytes: int) -> Json:

@@ -21,6 +21,10 @@ class OutsideWarning(UserWarning):
     """Data was asked for at places far from everything that is embedded."""
 
 
+class InexactWarning(UserWarning):
+    """Data at some places is a mean of different rows, smoothed, or of few right digits."""
+
+
 class RecallWarning(UserWarning):
     """The neighbor search missed more of the true neighbors than it should."""
 

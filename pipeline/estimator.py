@@ -30,9 +30,10 @@ OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
 class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Isomap and its relatives by landmarks: distances to m landmarks instead of between all n points.
 
-    Memory grows as n * m, never as n * n. Rows that repeat exactly count as one point and get the same coordinates.
-    With every point a landmark, no repeated rows and a connected graph, the result is scikit-learn's `Isomap`; other
-    methods then are its `KernelPCA`, `SpectralEmbedding` or `LocallyLinearEmbedding`.
+    Memory grows as n * m, never as n * n; beside that a copy of X is kept for `inverse_transform`. Rows that repeat
+    exactly count as one point and get the same coordinates. With every point a landmark, no repeated rows and a
+    connected graph, the result is scikit-learn's `Isomap`; other methods then are its `KernelPCA`, `SpectralEmbedding`
+    or `LocallyLinearEmbedding`.
 
     Parameters
     ----------
@@ -150,8 +151,11 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def inverse_transform(self, X: ArrayLike) -> FloatArray:
         """Rows (p, n_features) of data at coordinates (p, n_components), by interpolation between embedded rows.
 
-        Training rows come back from their own coordinates. Places far from every embedded row raise an OutsideWarning.
-        There is nothing to go back to where dissimilarities or a graph were fitted.
+        Training rows come back from their own coordinates, to about 1e-8 of the data's size, where the embedding tells
+        them apart. Rows in the same place come back as their mean (of the first 64), and an InexactWarning counts
+        places where that is one of different rows, or where points so near to each other leave few right digits or
+        had to be smoothed over. Places far from every embedded row raise an OutsideWarning; beyond about 1e100 times
+        the embedding data is NaN. There is nothing to go back to where dissimilarities or a graph were fitted.
         """
         check_is_fitted(self)
         if self._rows is None:
@@ -186,7 +190,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         labels = _labels(settings, fitted, seed)
         # Only now does the estimator change: a fit that failed leaves the one before it as it was.
         self._space = fitted.space
-        self._rows = None if self._takes_proximities else data
+        # A copy: who changes X later does not mean to change what the embedding goes back to.
+        self._rows = None if self._takes_proximities else _unshared(data, X)
         self.model_ = fitted.model
         self.embedding_ = fitted.embedding
         self.landmark_indices_ = fitted.landmarks
@@ -233,6 +238,11 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         )
         require_edge_lengths(edges)
         return edges
+
+
+def _unshared(data: AnyArray, given: object) -> AnyArray:
+    """The data in memory that is not also the caller's."""
+    return data.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(data, given) else data
 
 
 def _labels(settings: Settings, fitted: Fitted, seed: int) -> IntArray | None:

@@ -18,6 +18,7 @@ from pipeline.direct_extending import (
     is_direct,
     open_direct_batch,
     require_two_answers,
+    require_use_of_own_key,
 )
 from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.fitting import (
@@ -172,6 +173,7 @@ def _partition_bytes(settings: ExtendSettings) -> int:
 def checked_batch(settings: ExtendSettings, space: AnySpace, data: object | None = None) -> AnyBatch | None:
     """The new rows; None if there are none, which is no error: a night without new data comes to every schedule."""
     require_two_answers(settings, space)
+    require_use_of_own_key(settings, space)
     _require_even_lists(settings, space)
     require_apart("output", settings.output, settings.store)
     given = settings.source if data is None else data

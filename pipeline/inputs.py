@@ -7,12 +7,13 @@ import numpy as np
 
 from pipeline.config import FitSettings
 from pipeline.errors import InvalidInputError
-from pipeline.methods import DISSIMILARITIES, GRAPH, OBJECTS, SIMILARITIES
+from pipeline.methods import DISSIMILARITIES, GRAPH, OBJECTS, SIMILARITIES, VECTORS
 from pipeline.partitions import RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
 from pipeline.sources.graphs import GraphSource, open_graph
 from pipeline.sources.objects import ObjectSource, open_objects
 from pipeline.sources.proximities import ProximitySource, open_proximities
+from pipeline.stages.direct.companions import landmark_points, require_own_similarities
 from pipeline.stages.direct.functions import Comparison
 from pipeline.types import Json
 
@@ -21,11 +22,15 @@ OTHERS = (ProximitySource, ObjectSource, GraphSource)
 
 
 def open_input(settings: FitSettings, data: object | None = None) -> AnySource:
-    """What `settings.source` names, opened as the kind of input that it is to be."""
+    """What `settings.source` names, opened as the kind of input that it is to be; `data` are vectors in its stead."""
+    if data is not None and settings.input != VECTORS:
+        raise InvalidInputError(
+            f"data is an array, and input={settings.input!r} is read from a file: save it, and name it as the source."
+        )
     if settings.input in (DISSIMILARITIES, SIMILARITIES):
         return _proximities(settings)
     if settings.input == OBJECTS:
-        comparison_of(settings).require_importable()
+        comparison_of(settings)  # refused, if it cannot be had, before anything is read
         return open_objects(settings.source, settings.key)
     if settings.input == GRAPH:
         return open_graph(settings.source, settings.key)
@@ -41,10 +46,10 @@ def as_table(source: AnySource) -> Source:
 
 
 def comparison_of(settings: FitSettings) -> Comparison:
-    """The user's function that the settings name."""
+    """The user's function that the settings name, as it is where the command runs."""
     if settings.method == "kernel-mds":
-        return Comparison(settings.kernel, is_kernel=True)
-    return Comparison(settings.metric)
+        return Comparison.named(settings.kernel, is_kernel=True)
+    return Comparison.named(settings.metric)
 
 
 def _proximities(settings: FitSettings) -> ProximitySource:
@@ -59,7 +64,16 @@ def _proximities(settings: FitSettings) -> ProximitySource:
             f"n_landmarks={settings.n_landmarks} does not go with landmarks_key: {source.name} has "
             f"{source.n_landmarks} rows, each a landmark; leave it out."
         )
+    _check_companions(settings, source)
     return source
+
+
+def _check_companions(settings: FitSettings, source: ProximitySource) -> None:
+    """Look at what is kept with the matrix, which is soon done, before anything is computed."""
+    if settings.landmarks_key is not None:
+        landmark_points(source, settings.landmarks_key)
+    if settings.induces_distances and not (settings.own_key is None and source.is_square):
+        require_own_similarities(source, settings.own_key)
 
 
 def n_points(source: AnySource) -> int:

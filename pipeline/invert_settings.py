@@ -76,7 +76,12 @@ class InvertSettings(JobSettings):
     @field_validator("path", mode="before")
     @classmethod
     def _two_rows(cls, value: object) -> object:
-        return tuple(value.split(",")) if isinstance(value, str) else value
+        rows = value.split(",") if isinstance(value, str) else value
+        if isinstance(rows, list | tuple) and len(rows) == 2:
+            return tuple(rows)
+        if value is None:
+            return None
+        raise ValueError("two rows are needed, such as 7,0")
 
     @field_validator("image")
     @classmethod

@@ -19,7 +19,7 @@ from pipeline.memory import BASE, LATER, SEARCH
 from pipeline.methods import VECTORS
 from pipeline.numerics.cells import cell_count, sample_size
 from pipeline.numerics.inverse import Kernel
-from pipeline.partitions import GRAIN_ROWS, LARGEST_BYTES, MANY_PARTITIONS, RowPartitions, automatic_bytes
+from pipeline.partitions import GRAIN_ROWS, MANY_PARTITIONS, RowPartitions, automatic_bytes
 from pipeline.sources import Source, open_source
 from pipeline.sources.joined import joined
 from pipeline.stages.inverse.embedded import DrawPoints, ScaledQueries, ScanPoints, ScanQueries, StoredSource
@@ -222,6 +222,8 @@ def _require_fitting(settings: InvertSettings, points: Source, data: Source) -> 
     for row in settings.path or ():
         if row >= points.shape[0]:
             raise InvalidInputError(f"path={row} is out of range; the run has rows 0 to {points.shape[0] - 1}.")
+        if not np.isfinite(points.read(row, row + 1)).all():
+            raise InvalidInputError(f"path={row}: that row takes no part in the embedding; choose another.")
     if settings.image_shape is not None:
         n_rows, n_columns, _ = settings.image_shape
         if n_rows * n_columns != data.shape[1]:
@@ -311,10 +313,13 @@ def _manifest(job: Inversion, outcomes: dict[str, Outcome]) -> Json:
 
 def memory_of_inversion(job: Inversion) -> dict[str, int]:
     """Bytes that each stage has in memory at most."""
-    n, d, k = *job.points.shape, job.settings.n_neighbors
+    (n, d), (_, n_columns) = job.points.shape, job.data.shape
+    # To leave a row out, one neighbor more is looked for.
+    k = min(n, job.settings.n_neighbors + job.settings.leave_one_out)
     cells, block = 16 * cell_count(n) * d, 8 * d * min(n, job.index_partitions.rows_each)
     asked = 8 * d * min(job.n_queries, job.query_partitions.rows_each)
     group, data = min(job.n_queries, job.group_rows), _partition_bytes(job)
+    inverted = 4 * block + 64 * group * k + 24 * group * n_columns + 8 * n
     parts = {
         **dict.fromkeys(("check", "gather"), 3 * data),
         **dict.fromkeys(("points", "sample", "path"), 4 * block + 4096 * d * 24),
@@ -326,13 +331,25 @@ def memory_of_inversion(job: Inversion) -> dict[str, int]:
         "query_cells": 5 * asked + SEARCH + cells,
         "query_order": 9 * 8 * d * group,
         "search": 4 * block + SEARCH + cells + max(48 * group * k, 40 * n),
-        **dict.fromkeys(("invert", "leave_out"), 4 * block + 64 * group * k + 24 * group * job.data.shape[1] + 8 * n),
+        **dict.fromkeys(("invert", "leave_out"), inverted + _block_bytes(job, k) + _system_bytes(job, k)),
         "publish": 3 * 8 * job.n_results * min(job.n_queries, job.query_partitions.rows_each),
     }
-    blocks = dict.fromkeys(("invert", "leave_out"), 6 * BLOCK_BYTES)
-    return {name: BASE + LATER + part + blocks.get(name, 0) for name, part in parts.items()}
+    return {name: BASE + LATER + part for name, part in parts.items()}
 
 
 def _partition_bytes(job: Inversion) -> int:
-    told = job.settings.partition_mib
-    return LARGEST_BYTES if told == "auto" else told << 20
+    """The largest partition of the data, which is a grain at least, however wide its rows are."""
+    n, n_columns = job.data.shape
+    return min(n, job.source_partitions.rows_each) * n_columns * job.data.dtype.itemsize
+
+
+def _block_bytes(job: Inversion, k: int) -> int:
+    """Copies of the rows that are combined at once: a block, or what a single query needs if that is more."""
+    n, n_columns = job.data.shape
+    return 6 * min(8 * n * n_columns, max(BLOCK_BYTES, 8 * k * n_columns))
+
+
+def _system_bytes(job: Inversion, k: int) -> int:
+    """A system of k nodes: its matrix and factor, what goes with its polynomials, and the whole of it."""
+    n_terms = len(job.kernel.terms(job.points.shape[1]).parents)
+    return 16 * k * k + 24 * k * n_terms + 8 * (k + min(k, n_terms)) ** 2

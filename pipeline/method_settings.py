@@ -1,6 +1,6 @@
 """The settings of a fit that choose the method, what is measured and how; and which of them go together."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,10 +15,13 @@ from pipeline.methods import (
     OBJECTS,
     SELECTIONS,
     SIMILARITIES,
+    SPECTRAL,
     VECTORS,
     has_two_answers,
+    require_extension,
     require_input,
     resolved_extension,
+    unused_settings,
 )
 
 MethodName = Literal[
@@ -59,13 +62,18 @@ class MethodSettings(BaseModel):
         "euclidean", description=f"{', '.join(METRICS)}, or a function of two objects as package.module:function."
     )
     kernel: str = Field("rbf", description=f"Of kernel-mds: {', '.join(KERNELS)}, or package.module:function.")
-    gamma: float | Literal["auto"] = Field(
+    gamma: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = Field(
         "auto", description="Of Gaussian and polynomial kernels; auto is 1 / median squared distance of landmarks."
     )
     degree: int = Field(3, ge=1, le=20, description="Of the polynomial kernel.")
-    constant: float = Field(1.0, ge=0, description="Of the polynomial kernel: what is added to the inner product.")
+    constant: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="Of the polynomial kernel: what is added to the inner product."
+    )
     radius: float | None = Field(
-        None, gt=0, description="Join all points within this distance in the graph, instead of n_neighbors."
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Join all points within this distance in the graph, instead of n_neighbors.",
     )
     landmarks_key: str | None = Field(
         None, description="Of proximities: array (or .npy file) with the point that each landmark is."
@@ -104,6 +112,16 @@ class MethodSettings(BaseModel):
         return has_two_answers(self.method, self.extension)
 
     @property
+    def takes_affinities(self) -> bool:
+        """Whether similarities that are given are taken as they are."""
+        return self.input == SIMILARITIES and self.method in SPECTRAL
+
+    @property
+    def induces_distances(self) -> bool:
+        """Whether similarities that are given are taken for the dissimilarities that they induce."""
+        return self.input == SIMILARITIES and not self.takes_affinities
+
+    @property
     def evaluates(self) -> bool:
         """Whether a function of the user's is called for every landmark and point."""
         return IMPORTABLE.fullmatch(self.kernel if self.method == "kernel-mds" else self.metric) is not None
@@ -118,6 +136,7 @@ class MethodSettings(BaseModel):
         """Refuse choices that do not go together, before anything is opened."""
         require_input(self.method, self.input)
         resolved_extension(self.method, self.extension)
+        require_extension(self.method, self.extension, self.input)
         _one_of("metric", self.metric, METRICS)
         _one_of("kernel", self.kernel, KERNELS)
         self._check_metric()
@@ -160,14 +179,14 @@ class MethodSettings(BaseModel):
         unused = {
             "radius": not self.is_geodesic or self.input != VECTORS,
             "landmarks_key": self.input not in (DISSIMILARITIES, SIMILARITIES),
-            "own_key": self.input != SIMILARITIES,
+            "own_key": self.input != SIMILARITIES or self.takes_affinities,
             "n_evaluated": self.input != OBJECTS or self.method == "kernel-mds",
-            "n_clusters": self.method != "spectral",
-            "stress_neighbors": self.method != "sammon",
             **dict.fromkeys(OF_VECTORS, self.input != VECTORS),
+            **dict.fromkeys(unused_settings(self.method, self.kernel, self.takes_affinities), True),
         }
         for name in (name for name, is_unused in unused.items() if is_unused):
-            if getattr(self, name, None) not in (None, False, "error"):
+            field = type(self).model_fields.get(name)
+            if field is not None and getattr(self, name) != field.default:
                 raise InvalidInputError(
                     f"{name}={getattr(self, name)!r} means nothing with method={self.method!r} and "
                     f"input={self.input!r}; leave it out."

@@ -76,7 +76,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """`fit`, `extension` or `model`."""
+        """`fit`, `extension`, `model` or `inversion`."""
         return run.kind_of(self._store)
 
     @property

@@ -37,12 +37,11 @@ SAMPLING = 7
 @dataclass(frozen=True, eq=False)
 class Sample:
     """What is known of distinct points, those to be held out last: vectors (s, D) in units of 2^exponent of the user's,
-    or the dissimilarities (s, s) between them. `n_drawn` rows were drawn to get them."""
+    or the dissimilarities (s, s) between them."""
 
     values: AnyArray
     n_held_out: int
     exponent: int
-    n_drawn: int
 
     @property
     def n_training(self) -> int:
@@ -105,7 +104,7 @@ def _of_vectors(settings: StudySettings, source: Source) -> Sample:
     points = preprocessing.apply(values[usable])
     distinct = collapse_duplicates(points).first_rows
     _, n_held_out = sample_sizes(settings, len(distinct))
-    return Sample(_shuffled(points[distinct], settings.seed), n_held_out, preprocessing.result_exponent, len(rows))
+    return Sample(_shuffled(points[distinct], settings.seed), n_held_out, preprocessing.result_exponent)
 
 
 def _of_proximities(settings: StudySettings, source: ProximitySource) -> Sample:
@@ -116,7 +115,7 @@ def _of_proximities(settings: StudySettings, source: ProximitySource) -> Sample:
         raise InvalidInputError(f"{source.name} is 0 between all sampled points; there is nothing to embed.")
     exponent = int(np.frexp(between.max())[1])
     order = _order(len(rows), settings.seed)
-    return Sample(np.ldexp(between[np.ix_(order, order)], -exponent), n_held_out, exponent, len(rows))
+    return Sample(np.ldexp(between[np.ix_(order, order)], -exponent), n_held_out, exponent)
 
 
 def _order(n_points: int, seed: int) -> IntArray:

@@ -25,9 +25,8 @@ from pipeline.numerics.held_out_error import Estimate, estimated, good_enough, m
 from pipeline.numerics.kernels import Kernel, automatic_gamma
 from pipeline.numerics.landmarks import automatic_count
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.numerics.metrics import distances
+from pipeline.numerics.metrics import SCALE_FREE, distances
 from pipeline.plan import cores, plan_fit
-from pipeline.stages.direct.providers import SCALE_FREE
 from pipeline.study_sample import Sample, drawn_sample, sample_sizes
 from pipeline.study_settings import StudySettings
 from pipeline.study_spaces import (

@@ -18,6 +18,7 @@ from pipeline.methods import EXTENSIONS, INPUTS, KERNELS, METHODS, METRICS, SELE
 from pipeline.numerics.trust import TRUST
 from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import PUBLISHED
+from pipeline.study_settings import StudySettings
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -100,3 +101,9 @@ def test_the_page_on_versions_names_every_setting():
     page = (Path(__file__).parent.parent / "docs" / "versions.md").read_text()
     for name in RefitSettings.model_fields:
         assert f"`{name}`" in page, name
+
+
+def test_the_page_on_studies_names_every_setting_of_its_own():
+    page = (Path(__file__).parent.parent / "docs" / "studies.md").read_text()
+    own = set(StudySettings.model_fields) - set(FitSettings.model_fields)
+    assert own == {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}

@@ -92,6 +92,8 @@ class TestFunctions:
                 r"metric=<lambda> gives -1.0 for the rows \[.*\] and \[.*\] of X; it",
             ),
             ({"metric": lambda one, other: np.nan}, "gives nan for the rows .* it must be finite and at least 0"),
+            ({"metric": lambda one, other: 1e200}, r"gives 1e\+200 for the rows .* and of a size up to 1e\+150"),
+            ({"metric": lambda one, other: None}, "metric=<lambda> gives None for the rows .* it must be finite and"),
             ({"metric": lambda one, other: one[0] > other[0]}, r"metric is not symmetric: 1 at \(\d+, \d+\) against 0"),
             ({"metric": lambda one, other: 1.0}, r"metric has a nonzero diagonal, 1 at \(\d+, \d+\)"),
             ({"metric": lambda one, other: 0.0}, "the metric of X is 0 everywhere"),
@@ -113,6 +115,16 @@ class TestDissimilarities:
         assert_same(found, expected, apart[N_FIT:], points[N_FIT:])
         np.testing.assert_array_equal(found.transform(apart[:N_FIT]), found.embedding_)
         assert found.n_features_in_ == N_FIT
+
+    def test_more_neighbors_than_landmarks_are_refused_by_their_name(self, apart):
+        with pytest.raises(InvalidInputError, match=r"stress_neighbors=600 is out of range; .* the 25 landmarks"):
+            estimator(method="sammon", metric="precomputed", stress_neighbors=600).fit(apart[:N_FIT])
+
+    @pytest.mark.parametrize("method", TAKERS)
+    def test_may_have_rounding_on_the_diagonal(self, apart, method):
+        exact = estimator(method=method, metric="precomputed").fit(apart[:N_FIT])
+        rounded = estimator(method=method, metric="precomputed").fit(apart[:N_FIT] + 1e-6 * np.eye(N_FIT))
+        np.testing.assert_array_equal(rounded.embedding_, exact.embedding_)
 
     @pytest.mark.parametrize("scale", [1e30, 1e-30])
     def test_coordinates_are_in_their_units(self, apart, scale):

@@ -31,8 +31,8 @@ N_TRAINING_OF_EACH, N_NEW_OF_EACH = 200, 50
 # The images that MNIST has for training come first.
 FIRST_TEST_IMAGE = 60_000
 # Those of which the tutorial draws new points. Its second extension for them has kernels that many times as wide as
-# landmarks are apart; it calls for "a small positive number".
-BY_KERNEL_MAPPING, WIDTHS = ("mds", "isomap"), (1.0, 0.5)
+# landmarks are apart; it calls for "a small positive number". None is what the landmarks themselves tell.
+BY_KERNEL_MAPPING, WIDTHS = ("mds", "isomap"), (None, 1.0)
 NOT_DRAWN = "kernel-mapping, width 1"
 N_ACROSS = 4
 # Percent of the points at either end of an axis that may lie outside of a panel: some methods have far outliers.
@@ -90,7 +90,8 @@ def embeddings(chosen: Digits) -> Iterator[tuple[str, str, Embedding]]:
         if method in BY_KERNEL_MAPPING:
             for width in WIDTHS:
                 mapping = kernel_mapping(embedding.between, embedding.coordinates, width)
-                yield method, f"kernel-mapping, width {width:g}", replace(embedding, model=mapping)
+                name = "kernel-mapping" if width is None else f"kernel-mapping, width {width:g}"
+                yield method, name, replace(embedding, model=mapping)
 
 
 def figures(embedding: Embedding, labels: IntArray) -> tuple[Figures, FloatArray]:

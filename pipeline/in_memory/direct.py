@@ -59,8 +59,16 @@ def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
     between = symmetric("X", X[np.ix_(chosen, chosen)], chosen, are_lengths=True)
     scaled = np.ldexp(between, -measure.exponent)
-    measured = Measured(measure, scaled, lambda chunk: measure.to_landmarks(X[chunk]))
+    measured = Measured(measure, scaled, lambda chunk: _with_zeros(measure.to_landmarks(X[chunk]), chosen, chunk))
     return Fitted(*_embedded(settings, measured, X.shape, len(X)), chosen)
+
+
+def _with_zeros(to_landmarks: FloatArray, landmarks: IntArray, chunk: slice) -> FloatArray:
+    """Dissimilarities (p, m) of consecutive points, those of landmarks to themselves 0: X may have rounding there, and
+    a point beside a landmark is not always placed beside it."""
+    here = np.flatnonzero((chunk.start <= landmarks) & (landmarks < chunk.stop))
+    to_landmarks[landmarks[here] - chunk.start, here] = 0.0
+    return to_landmarks
 
 
 def _embedded(

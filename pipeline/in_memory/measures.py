@@ -1,21 +1,18 @@
 """What points are to the landmarks, measured straight: by a metric or a kernel, by a function, or as it is given."""
 
 from dataclasses import dataclass
-from math import isfinite
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError
 from pipeline.in_memory.given import require_nonnegative
 from pipeline.in_memory.settings import Comparing, named
 from pipeline.in_memory.spaces import in_unit
+from pipeline.numerics.checks import compared_number
 from pipeline.numerics.kernels import Kernel, dissimilarities_from_similarities
-from pipeline.numerics.metrics import distances
+from pipeline.numerics.metrics import SCALE_FREE, distances, require_directions
 from pipeline.types import AnyArray, FloatArray, IntArray
-
-# Metrics that do not change when the data is scaled.
-SCALE_FREE = ("cosine", "correlation")
 
 
 class Measure(Protocol):
@@ -47,9 +44,7 @@ class VectorMeasure:
         return 0 if free else self.data_exponent
 
     def check(self, rows: AnyArray) -> None:
-        by_angle = self.metric if self.kernel is None else self.kernel.name
-        if by_angle in SCALE_FREE:
-            _require_directions(rows, by_angle)
+        require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
         return self.measured(in_unit(rows, self.data_exponent))
@@ -77,7 +72,7 @@ class FunctionMetric:
 
     def values(self, rows: AnyArray) -> FloatArray:
         """What it says of rows and landmarks (p, m)."""
-        return _table("metric", self.function, rows, self.landmarks, lowest=0.0)
+        return _table("metric", self.function, rows, self.landmarks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +93,11 @@ class FunctionKernel:
 
     def values(self, rows: AnyArray) -> FloatArray:
         """What it says of rows and landmarks (p, m)."""
-        return _table("kernel", self.function, rows, self.landmarks, lowest=-np.inf)
+        return _table("kernel", self.function, rows, self.landmarks)
 
     def of_themselves(self, rows: AnyArray) -> FloatArray:
         """What it says of every row and itself (p,)."""
-        return np.array([_table("kernel", self.function, row[None], row[None], -np.inf)[0, 0] for row in rows])
+        return np.array([_table("kernel", self.function, row[None], row[None])[0, 0] for row in rows])
 
     def induced(self, values: FloatArray, own: FloatArray) -> FloatArray:
         scaled = (np.ldexp(part, -2 * self.exponent) for part in (values, own, self.own))
@@ -124,28 +119,17 @@ class GivenColumns:
         return np.asarray(np.ldexp(np.take(rows, self.landmarks, axis=1).astype(np.float64), -self.exponent))
 
 
-def _require_directions(rows: AnyArray, metric: str) -> None:
-    """Refuse rows that have no direction, where only that counts."""
-    bad = np.flatnonzero(np.ptp(rows, axis=1) == 0 if metric == "correlation" else ~rows.any(axis=1))
-    if len(bad):
-        what = "rows of equal entries" if metric == "correlation" else "rows of zeros"
-        raise InvalidInputError(
-            f"X has {len(bad)} {what}, first in row{'s' * (len(bad) > 1)} {', '.join(map(str, bad[:5]))}; {metric!r} "
-            "is not defined for them: drop those rows or use another metric."
-        )
-
-
-def _table(argument: str, function: Comparing, rows: AnyArray, others: AnyArray, lowest: float) -> FloatArray:
+def _table(argument: str, function: Comparing, rows: AnyArray, others: AnyArray) -> FloatArray:
     values = np.empty((len(rows), len(others)))
     for i, one in enumerate(rows):
         for j, other in enumerate(others):
-            number = values[i, j] = float(function(one, other))
-            if not (isfinite(number) and number >= lowest):
-                raise InvalidInputError(
-                    f"{argument}={named(function)} gives {number!r} for the rows {_shown(one)} and {_shown(other)} of "
-                    f"X; it must be {'finite and at least 0' if lowest == 0 else 'finite'}."
-                )
+            words = partial(_words, argument, function, one, other)
+            values[i, j] = compared_number(function(one, other), argument == "kernel", words)
     return values
+
+
+def _words(argument: str, function: Comparing, one: AnyArray, other: AnyArray, given: str) -> str:
+    return f"{argument}={named(function)} gives {given} for the rows {_shown(one)} and {_shown(other)} of X"
 
 
 def _shown(row: AnyArray) -> str:

@@ -10,18 +10,20 @@ from joblib import effective_n_jobs
 from sklearn.utils import check_random_state
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import KERNELS, METHODS, METRICS, SELECTIONS, resolved_extension
+from pipeline.methods import GAMMA_RANGE, KERNELS, METHODS, METRICS, SELECTIONS, resolved_extension, unused_settings
 from pipeline.numerics import checks
 from pipeline.numerics.components import POLICIES, ComponentPolicy
 from pipeline.numerics.configurations import Choice
 from pipeline.numerics.extension.restricted import DiagonalWeight, check_weight
-from pipeline.numerics.kernels import GAMMA_RANGE, Kernel
+from pipeline.numerics.kernels import Kernel, gamma_in_unit
 from pipeline.numerics.landmarks import automatic_count
 from pipeline.numerics.lle import REGULARIZATION_RANGE
 
 # Of two rows, the number that they are to each other.
 Comparing: TypeAlias = Callable[[Any, Any], Any]
 PRECOMPUTED = "precomputed"
+# What stands where a method has no use for a parameter; None for those that are not here.
+UNUSED = {"kernel": "rbf", "degree": 3, "constant": 1.0, "regularization": 1e-3}
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +102,7 @@ class Settings:
 
     def gamma_in_unit(self, exponent: int) -> float | None:
         """gamma for lengths in units of 2^exponent; None if it is to be found from the landmarks."""
-        if self.gamma is None:
-            return None
-        with np.errstate(over="ignore"):
-            scaled = float(np.ldexp(float(self.gamma), 2 * exponent))
-        return min(max(scaled, GAMMA_RANGE[0]), GAMMA_RANGE[1])
+        return gamma_in_unit(self.gamma, exponent)
 
     def landmark_count(self, n_points: int, where: str) -> int:
         """How many landmarks are taken of so many points."""
@@ -172,10 +170,10 @@ class Settings:
         """Refuse settings that would be ignored; but for n_clusters, which scikit-learn's tools set wherever it is."""
         unused = {
             "radius": not self.is_geodesic or self.is_precomputed,
-            "stress_neighbors": self.method != "sammon",
+            **dict.fromkeys(unused_settings(self.method, self.kernel) - {"n_clusters"}, True),
         }
         for name in (name for name, is_unused in unused.items() if is_unused):
-            if getattr(self, name) is not None:
+            if getattr(self, name) != UNUSED.get(name):
                 raise InvalidInputError(
                     f"{name}={getattr(self, name)!r} means nothing with method={self.method!r} and "
                     f"metric={named(self.metric)}; leave it out."

@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.numerics.extension.moments import MomentSums
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.placement import Placer
+from pipeline.numerics.spectral import NystromPlacer
 from pipeline.numerics.trust import placed_by_moments
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
@@ -56,6 +57,11 @@ class Answers:
     @property
     def is_classical(self) -> bool:
         return isinstance(self.model, LandmarkModel)
+
+    @property
+    def takes_affinities(self) -> bool:
+        """Whether it is asked by affinities to the landmarks, which grow as points come nearer."""
+        return isinstance(self.model, NystromPlacer) and self.model.affinity
 
     def begin(self, n_points: int) -> Sums:
         """Something to bring the points' dissimilarities into."""

@@ -1,5 +1,8 @@
 """Checks of arguments. Each error names the argument, the value, the valid range and what to do."""
 
+import math
+import reprlib
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -156,6 +159,24 @@ def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
             f"{name} is not symmetric: {matrix[i, j]:g} at ({i}, {j}) against {matrix[j, i]:g} at ({j}, {i}), the "
             f"largest deviation ({deviation[i, j]:g}); average it with its transpose if that is what you mean."
         )
+
+
+def compared_number(value: object, signed: bool, words: Callable[[str], str]) -> float:
+    """What a function of the user's said of two objects as a number, negative only if `signed`; `words` name the
+    function, what it gave and the objects."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+        given = repr(number)
+    except (TypeError, ValueError, OverflowError):
+        number, given = math.nan, reprlib.repr(value)
+    # Written so that NaN fails it too.
+    if (-LARGEST_SIZE if signed else 0.0) <= number <= LARGEST_SIZE:
+        return number
+    wanted = "finite" if signed else "finite and at least 0"
+    raise InvalidInputError(
+        f"{words(given)}; it must be {wanted}, and of a size up to {LARGEST_SIZE:g}: beyond, squares "
+        "would leave double precision."
+    )
 
 
 def row_indices(name: str, values: ArrayLike, n_rows: int) -> IntArray:

@@ -91,6 +91,16 @@ def _lle(choice: Choice, between: FloatArray) -> Model:
     return locally_linear(between, choice.n_components, k, choice.regularization)
 
 
+def _sammon(choice: Choice, between: FloatArray) -> Model:
+    k, m = choice.stress_neighbors, len(between)
+    if k is not None and k >= m:
+        raise InvalidInputError(
+            f"stress_neighbors={k} is out of range; neighbors are taken among the {m} landmarks: use one from 1 to "
+            f"{m - 1}, or more landmarks."
+        )
+    return sammon(between, choice.n_components, k)
+
+
 _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "isomap": _classical,
     "mds": _classical,
@@ -101,5 +111,5 @@ _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "lle": _lle,
     "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),
     "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components),
-    "sammon": lambda choice, between: sammon(between, choice.n_components, choice.stress_neighbors),
+    "sammon": _sammon,
 }

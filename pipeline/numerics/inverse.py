@@ -13,14 +13,15 @@ O(k^3 / 3), and `Stencils.combine` the rows, O(k D), of data that may stand anyw
 | w(y)       | weights       | (q, k) | of [M eq. 8]: k(y, .)' K^-1; see inverse_systems             |
 | h_local    | fill_distance | (q,)   | mean distance of a node to the nearest other [M eq. 11]      |
 
-What a query gets does not depend on others, to the byte, nor on the order in which its neighborhood lists the nodes.
+What a query gets depends neither on others nor on the order in which its neighborhood lists the nodes, to the byte.
 Flags say what was not as it should be (they add up):
 
 | flag            |                                                                                             |
 |-----------------|---------------------------------------------------------------------------------------------|
 | MERGED          | nodes coincide; they stand for one, with the mean of their rows                             |
 | NOT_UNISOLVENT  | nodes do not determine the polynomial: fewer than d + 1, or in a plane; parts were left out |
-| ILL_CONDITIONED | the system's condition is above 1e12, and weights have few right digits                     |
+| ILL_CONDITIONED | weights have few right digits: the system's condition is above 1e12, or the query is so far |
+|                 | from all nodes that rounding is above 1e-4 of the weights or of the rows                    |
 | REGULARIZED     | the system is singular to rounding; it was made solvable, and rows are smoothed somewhat    |
 | DROPPED         | nodes with coordinates or rows that are not finite were left out                            |
 | UNDEFINED       | the query is not finite, or no node is left; values are NaN                                 |
@@ -238,13 +239,12 @@ def _weigh_all(
         if _differ(neighborhoods[i], neighborhoods[previous]):
             facts = prepare(points, neighborhoods[i], radial, terms, length, room)
         previous = i
-        apart = weigh(queries[i], radial, terms, facts, room, weights[i]) if facts.n_nodes else np.nan
-        amplification = 0.0
-        for weight in weights[i]:
-            amplification += abs(weight)
+        apart, amplification, is_rounded = np.nan, np.nan, False
+        if facts.n_nodes:
+            apart, amplification, is_rounded = weigh(queries[i], radial, terms, facts, room, weights[i])
         figures[0, i], figures[1, i] = facts.condition, amplification
         figures[2, i], figures[3, i] = apart, facts.fill_distance * facts.unit
-        flags[i] = facts.flags
+        flags[i] = facts.flags | (ILL_CONDITIONED if is_rounded else 0)
         if not np.isfinite(amplification) or not np.isfinite(apart):
             weights[i, :] = np.nan
             figures[1, i], figures[2, i], flags[i] = np.nan, np.nan, facts.flags | UNDEFINED
@@ -268,8 +268,12 @@ def _combine_all(neighborhoods: AnyArray, weights: AnyArray, values: AnyArray, c
 
 @compiled
 def _combine(rows: AnyArray, weights: AnyArray, values: AnyArray, combined: AnyArray) -> None:
-    """Four rows at a time, which saves passes over the sum; the additions keep their order."""
+    """In the order of the rows, however they are listed, so that the sum has the same bytes.
+
+    Four rows at a time, which saves passes over the sum; the additions keep their order.
+    """
     used = np.flatnonzero((rows != NOBODY) & (weights != 0.0))
+    used = used[np.argsort(rows[used], kind="mergesort")]
     together = len(used) - len(used) % 4
     for s in range(0, together, 4):
         j, h, m, p = used[s], used[s + 1], used[s + 2], used[s + 3]

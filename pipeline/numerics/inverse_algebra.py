@@ -1,4 +1,4 @@
-"""Small positive definite systems in compiled loops: factor, solve, estimate of the condition.
+"""Small systems in compiled loops: positive definite ones, with an estimate of the condition, and any by elimination.
 
 A neighborhood of 200 nodes is too small for LAPACK's blocks to pay, and these loops need no lock, no limit on threads
 and no exception where a matrix has no factor. The factor is upper triangular, A = U'U, so that rows, which stand
@@ -197,3 +197,38 @@ def place_of_largest(values: AnyArray) -> int:
         if abs(values[i]) > abs(values[place]):
             place = i
     return place
+
+
+@compiled
+def is_eliminated(matrix: AnyArray, rows: AnyArray) -> bool:
+    """Put L and U in place of a matrix (n, n) whose rows, in the order that `rows` (n,) then has, are LU; whether all
+    pivots can be divided by."""
+    n = len(rows)
+    for c in range(n):
+        rows[c] = c
+    for c in range(n):
+        pivot = c + place_of_largest(matrix[c:n, c])
+        if not 0.0 < abs(matrix[pivot, c]) < math.inf:
+            return False
+        if pivot != c:
+            rows[c], rows[pivot] = rows[pivot], rows[c]
+            for j in range(n):
+                matrix[c, j], matrix[pivot, j] = matrix[pivot, j], matrix[c, j]
+        row = matrix[c, c + 1 : n]
+        for i in range(c + 1, n):
+            factor, other = matrix[i, c] / matrix[c, c], matrix[i, c + 1 : n]
+            matrix[i, c] = factor
+            for j in range(len(row)):
+                other[j] -= factor * row[j]
+    return True
+
+
+@compiled
+def solve_eliminated(matrix: AnyArray, rows: AnyArray, right_side: AnyArray, solution: AnyArray) -> None:
+    """The solution (n,) for a right side (n,), by what `is_eliminated` left."""
+    n = len(rows)
+    for i in range(n):
+        solution[i] = right_side[rows[i]] - inner_product(matrix[i, :i], solution[:i])
+    for i in range(n - 1, -1, -1):
+        rest = inner_product(matrix[i, i + 1 : n], solution[i + 1 :])
+        solution[i] = (solution[i] - rest) / matrix[i, i]

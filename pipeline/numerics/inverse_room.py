@@ -13,7 +13,9 @@ class Room(NamedTuple):
     """What one neighborhood takes, up to k nodes with up to r polynomials of c terms; see the table in inverse_systems.
 
     triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are the nodes'
-    coordinates along the directions (d, d) in which they spread. The last five are those of one query.
+    coordinates along the directions (d, d) in which they spread. whole (k + r, k + r), its rows (k + r,), right side
+    and solution are those of the whole system, where that is solved as it stands: memory that is not touched otherwise.
+    The last five are those of one query.
     """
 
     nodes: Nodes
@@ -27,6 +29,10 @@ class Room(NamedTuple):
     images: FloatArray
     matrix: FloatArray
     factor: FloatArray
+    whole: FloatArray
+    whole_rows: IntArray
+    right_side: FloatArray
+    solution: FloatArray
     place: FloatArray
     terms: FloatArray
     fixed: FloatArray
@@ -36,7 +42,8 @@ class Room(NamedTuple):
 
 class Facts(NamedTuple):
     """Of one neighborhood: distinct nodes, polynomials kept, size; the fill distance, and the length that the kernel
-    goes by, in units of the size; tau, condition, flags."""
+    goes by, in units of the size; tau, condition, flags; rounding: what is left in weights of the rounding of a right
+    side of size 1; whether the whole system is solved."""
 
     n_nodes: int
     n_terms: int
@@ -46,6 +53,8 @@ class Facts(NamedTuple):
     tau: float
     condition: float
     flags: int
+    rounding: float
+    is_whole: bool
 
 
 def room_for(k: int, d: int, terms: Terms) -> Room:
@@ -63,6 +72,10 @@ def room_for(k: int, d: int, terms: Terms) -> Room:
         images=np.empty((r, k)),
         matrix=np.empty((k, k)),
         factor=np.empty((k, k)),
+        whole=np.empty((k + r, k + r)),
+        whole_rows=np.empty(k + r, dtype=np.int64),
+        right_side=np.empty(k + r),
+        solution=np.empty(k + r),
         place=np.empty(d),
         terms=np.empty(c),
         fixed=np.empty(r),

@@ -26,6 +26,9 @@ Neighborhoods that are not as they should be:
 - Where M has no factor in double precision, the least power of ten of its diagonal that helps is added to it. Where
   nodes nearly coincide rows are then smoothed over instead of interpolated exactly. (Where they do not quite, and rows
   contradict each other, the interpolant does swing far: so its definition wants it, and the weights' sizes tell.)
+- A node far from all others makes distances among those vanish beside its own, and taking the polynomials out of Phi
+  loses them. Where M's condition is above 1e12 or it has no factor, the whole system is solved by elimination, which
+  keeps them; the better of the two, by weights at nodes, is taken. It costs several times as much.
 """
 
 import numpy as np
@@ -36,10 +39,13 @@ from pipeline.numerics.inverse_algebra import (
     add_rows_to_both,
     has_factor,
     inner_product,
+    is_eliminated,
     mirror,
     norm_of,
     norm_of_inverse,
+    place_of_largest,
     solve,
+    solve_eliminated,
 )
 from pipeline.numerics.inverse_kernels import GAUSSIAN, SHEPARD, Radial, Terms, apply_radial
 from pipeline.numerics.inverse_nodes import (
@@ -62,6 +68,12 @@ MERGED, NOT_UNISOLVENT, ILL_CONDITIONED, REGULARIZED, DROPPED, UNDEFINED = 1, 2,
 DEPENDENT = 1e-10
 # Beyond it weights have fewer than four right digits.
 HIGHEST_CONDITION = 1e12
+# Of the weights or of the rows: rounding beyond it leaves fewer than four right digits of the values.
+MOST_ROUNDING = 1e-4
+EPSILON = 2.0**-52
+# Nodes, those with the nearest others, at which two ways to solve a system are compared; and how far weights may be off
+# there for the whole system to be taken, and to be taken without a flag.
+PROBED, NEARLY_RIGHT, RIGHT = 8, 1e-6, 1e-8
 # Of the diagonal, the first that is added to a matrix that has no factor; and how often it may grow tenfold.
 FIRST_ADDED, MOST_TRIES = 1e-13, 14
 
@@ -74,7 +86,7 @@ def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, le
     """
     n, unit = gather(points, places, room.nodes)
     if n == 0:
-        return Facts(0, 0, 1.0, 0.0, 1.0, 1.0, np.nan, UNDEFINED)
+        return Facts(0, 0, 1.0, 0.0, 1.0, 1.0, np.nan, UNDEFINED, 0.0, False)
     flags = 0
     fill_squares(room.nodes, n, room.matrix)
     if least_of(room.nodes.nearest[:n]) <= COINCIDING * COINCIDING:
@@ -84,12 +96,15 @@ def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, le
     # A single node is near to everything.
     used = length / unit if length > 0.0 else (own if own > 0.0 else np.inf)
     if radial.kind == SHEPARD:
-        return Facts(n, 0, unit, own, used, 1.0, 1.0, flags)
+        return Facts(n, 0, unit, own, used, 1.0, 1.0, flags, 0.0, False)
     n_terms = _fit_polynomials(terms, room, n)
     tau, size = _fill_matrix(radial, used, room, n, n_terms)
     estimate, found = _factored(size, room, n)
     flags |= found | (NOT_UNISOLVENT if n_terms < len(terms.parents) else 0)
-    return Facts(n, n_terms, unit, own, used, tau, estimate, flags)
+    # Where polynomials alone fit the nodes, nothing of the right side is left in the weights.
+    rounding = EPSILON * estimate / size if n_terms < n else 0.0
+    facts = Facts(n, n_terms, unit, own, used, tau, estimate, flags, rounding, False)
+    return _better(radial, terms, facts, room) if found else facts
 
 
 @compiled
@@ -198,23 +213,108 @@ def _factored(size: float, room: Room, n: int) -> tuple[float, int]:
 
 
 @compiled
-def weigh(query: AnyArray, radial: Radial, terms: Terms, facts: Facts, room: Room, weights: AnyArray) -> float:
-    """The weights (k,) of a prepared neighborhood's places for a query (d,); its distance from the nearest node."""
-    nodes, n, right_side = room.nodes, facts.n_nodes, room.weights[: facts.n_nodes]
+def _better(radial: Radial, terms: Terms, facts: Facts, room: Room) -> Facts:
+    """The facts of an ill-conditioned system, or of the whole one if that is right at nodes, and more so."""
+    n, r = facts.n_nodes, facts.n_terms
+    _fill_whole(radial, facts.length, room, n, r)
+    if not is_eliminated(room.whole[: n + r, : n + r], room.whole_rows[: n + r]):
+        return facts
+    whole = Facts(n, r, facts.unit, facts.fill_distance, facts.length, facts.tau, facts.condition, 0, 0.0, True)
+    nearest_first = np.argsort(room.nodes.nearest[:n], kind="mergesort")
+    error, present, growth = 0.0, 0.0, 0.0
+    for node in nearest_first[:PROBED]:
+        error = max(error, _error_at(node, radial, terms, whole, room))
+        present = max(present, _error_at(node, radial, terms, facts, room))
+        growth = max(growth, _growth_of(node, n + r, room))
+    # A NaN is no improvement, and any number is one on it.
+    if not error <= NEARLY_RIGHT or error >= present:
+        return facts
+    flags = facts.flags & (MERGED | NOT_UNISOLVENT) | (ILL_CONDITIONED if error > RIGHT else 0)
+    rounding = EPSILON * growth
+    return Facts(n, r, facts.unit, facts.fill_distance, facts.length, facts.tau, facts.condition, flags, rounding, True)
+
+
+@compiled
+def _fill_whole(radial: Radial, length: float, room: Room, n: int, r: int) -> None:
+    """[Phi P; P' 0], P of monomials."""
+    whole = room.whole
+    fill_squares(room.nodes, n, whole)
+    for i in range(n):
+        apply_radial(radial, length, whole[i, i:n])
+    mirror(whole, n)
+    for s in range(r):
+        for j in range(n):
+            whole[j, n + s] = room.monomials[room.sources[s], j]
+            whole[n + s, j] = room.monomials[room.sources[s], j]
+        whole[n + s, n : n + r] = 0.0
+
+
+@compiled
+def _error_at(node: int, radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
+    """How far in all a system's weights at one of its nodes are from 1 for that node and 0 for others."""
+    weights = room.weights[: facts.n_nodes]
+    for a in range(len(room.place)):
+        room.place[a] = room.nodes.positions[a, node]
+    fill_squares_from(room.place, room.nodes, 0, weights)
+    _weigh_nodes(radial, terms, facts, room)
+    weights[node] -= 1.0
+    error = 0.0
+    for weight in weights:
+        error += abs(weight)
+    return error
+
+
+@compiled
+def _growth_of(node: int, n: int, room: Room) -> float:
+    """The size of the whole system's solution for a right side that is 1 at a node."""
+    right_side, solution = room.right_side[:n], room.solution[:n]
+    right_side[:] = 0.0
+    right_side[node] = 1.0
+    solve_eliminated(room.whole[:n, :n], room.whole_rows[:n], right_side, solution)
+    return float(abs(solution[place_of_largest(solution)]))
+
+
+@compiled
+def _weigh_nodes(radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
+    """The nodes' weights for a place in place of their squared distances from it; the rounding in them."""
+    weights = room.weights[: facts.n_nodes]
+    apply_radial(radial, facts.length, weights)
+    # Beside a far node's entry those of the others round as they are themselves, if the whole system is solved.
+    size = np.median(np.abs(weights)) if facts.is_whole else abs(weights[place_of_largest(weights)])
+    rounding = facts.rounding * float(size)
+    _evaluate_polynomials(terms, facts.n_terms, room)
+    if facts.is_whole:
+        _solve_whole(facts.n_terms, facts.n_nodes, room)
+    else:
+        _solve_for(facts.n_terms, facts.n_nodes, room)
+    return rounding
+
+
+@compiled
+def weigh(
+    query: AnyArray, radial: Radial, terms: Terms, facts: Facts, room: Room, weights: AnyArray
+) -> tuple[float, float, bool]:
+    """The weights (k,) of a prepared neighborhood's places for a query (d,); its distance from the nearest node, the
+    sum of absolute weights, and whether rounding leaves few digits of them.
+
+    Far from all nodes most of a right side is polynomial, and what is left once that is taken away is rounding.
+    """
+    nodes, right_side = room.nodes, room.weights[: facts.n_nodes]
     for a in range(len(query)):
         room.place[a] = (query[a] - nodes.center[a]) / facts.unit
     fill_squares_from(room.place, nodes, 0, right_side)
-    nearest = least_of(right_side)
+    nearest, rounding = least_of(right_side), 0.0
     if radial.kind == SHEPARD:
         _weigh_by_nearness(radial, facts.length, nearest, nodes, right_side)
     else:
-        apply_radial(radial, facts.length, right_side)
-        _evaluate_polynomials(terms, facts.n_terms, room)
-        _solve_for(facts.n_terms, n, room)
+        rounding = _weigh_nodes(radial, terms, facts, room)
+    amplification = 0.0
     for place in range(len(weights)):
         node = nodes.node_of[place]
         weights[place] = right_side[node] / nodes.counts[node] if node != NOBODY else 0.0
-    return float(np.sqrt(nearest) * facts.unit)
+        amplification += abs(weights[place])
+    is_rounded = max(rounding, EPSILON * amplification * amplification) > MOST_ROUNDING * amplification
+    return float(np.sqrt(nearest) * facts.unit), amplification, is_rounded
 
 
 @compiled
@@ -253,6 +353,19 @@ def _solve_for(r: int, n: int, room: Room) -> None:
     _set_parts(weights, 0.0, room.fixed[:r], room.basis)
     solve(room.factor, weights)
     _set_parts(weights, 1.0, room.fixed[:r], room.basis)
+
+
+@compiled
+def _solve_whole(r: int, n: int, room: Room) -> None:
+    """The same by the whole system."""
+    right_side, solution = room.right_side[: n + r], room.solution[: n + r]
+    for j in range(n):
+        right_side[j] = room.weights[j]
+    for s in range(r):
+        right_side[n + s] = room.terms[room.sources[s]]
+    solve_eliminated(room.whole[: n + r, : n + r], room.whole_rows[: n + r], right_side, solution)
+    for j in range(n):
+        room.weights[j] = solution[j]
 
 
 @compiled

@@ -23,14 +23,13 @@ from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import GAMMA_RANGE, KERNELS
 from pipeline.numerics import checks, metrics
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray
 
 # Points per pass: what is computed of them stays in the cache. It does not touch the bytes of a result.
 POINTS_PER_BLOCK = 128
-KERNELS = ("linear", "rbf", "cosine", "polynomial")
-GAMMA_RANGE = (1e-300, 1e300)
 CONSTANT_RANGE = (0.0, 1e150)
 HIGHEST_DEGREE = 100
 
@@ -83,6 +82,15 @@ class Kernel:
                 "these points; lower the degree or gamma, or rescale the points."
             )
         return values
+
+
+def gamma_in_unit(gamma: float | None, exponent: int) -> float | None:
+    """A gamma of the user's for lengths in units of 2^exponent; None if it is to be found from the landmarks."""
+    if gamma is None:
+        return None
+    with np.errstate(over="ignore"):
+        scaled = float(np.ldexp(float(gamma), 2 * exponent))
+    return min(max(scaled, GAMMA_RANGE[0]), GAMMA_RANGE[1])
 
 
 def automatic_gamma(points: ArrayLike) -> float:

@@ -24,9 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
+from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.graph import collapse_duplicates
+from pipeline.numerics.kernels import gamma_in_unit
 from pipeline.numerics.landmarks import maxmin_candidates
 from pipeline.numerics.mds import double_centered
 from pipeline.numerics.neighbors import nearest_neighbors
@@ -35,7 +37,6 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 KINDS = ("kmeans", "trace", "cholesky")
 KINDS_BY_DISSIMILARITIES = ("maxmin", *KINDS)
-GAMMA_RANGE = (1e-300, 1e300)
 # Candidates for a trace: their Gram matrix takes 128 MB, and the choice five times that. More landmarks than this are
 # all the candidates that there are.
 TRACE_CANDIDATES = 4000
@@ -177,11 +178,9 @@ def _exponent(array: AnyArray) -> int:
 
 
 def _gamma_in_unit(gamma: float | None, exponent: int) -> float | None:
-    if gamma is None:
-        return None
-    with np.errstate(over="ignore"):
-        scaled = np.ldexp(checks.number_in_range("gamma", gamma, *GAMMA_RANGE), 2 * exponent)
-    return min(float(scaled), GAMMA_RANGE[1])
+    if gamma is not None:
+        checks.number_in_range("gamma", gamma, *GAMMA_RANGE)
+    return gamma_in_unit(gamma, exponent)
 
 
 def _with_duplicates(distinct: IntArray, n_candidates: int, n_landmarks: int) -> IntArray:

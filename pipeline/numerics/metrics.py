@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import METRICS
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.types import AnyArray, BoolArray, FloatArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
-METRICS = ("euclidean", "cityblock", "chebyshev", "cosine", "correlation")
+# Those that do not change when the data is scaled: only the direction of a row counts.
+SCALE_FREE = ("cosine", "correlation")
 
 LANDMARKS_PER_BLOCK = 256
 COLUMNS_PER_PASS = 4
@@ -103,20 +105,28 @@ def _checked(name: str, values: ArrayLike) -> AnyArray:
     return np.ascontiguousarray(array)
 
 
+def require_directions(name: str, rows: AnyArray, metric: str, numbers: IntArray | None = None) -> None:
+    """Refuse rows that have no direction, where `metric` is one for which only that counts; `numbers` are theirs."""
+    if metric in SCALE_FREE:
+        has_length = np.ptp(rows, axis=1) > 0 if metric == "correlation" else rows.any(axis=1)
+        _require_lengths(name, np.asarray(has_length, dtype=np.bool_), metric, numbers)
+
+
 def _unit_rows(name: str, rows: AnyArray, metric: str) -> FloatArray:
     units, has_length = unit_rows(rows)
-    if not has_length.all():
-        _refuse_rows(name, has_length, metric)
+    _require_lengths(name, has_length, metric)
     return units
 
 
-def _refuse_rows(name: str, has_length: BoolArray, metric: str) -> None:
+def _require_lengths(name: str, has_length: BoolArray, metric: str, numbers: IntArray | None = None) -> None:
     bad = np.flatnonzero(~has_length)
-    what = "rows of equal entries" if metric == "correlation" else "rows of zeros"
-    raise InvalidInputError(
-        f"{name} has {len(bad)} {what}, first in row{'s' * (len(bad) > 1)} {', '.join(map(str, bad[:5]))}; "
-        f"{metric!r} is not defined for them: drop those rows or use another metric."
-    )
+    if len(bad):
+        what = "rows of equal entries" if metric == "correlation" else "rows of zeros"
+        listed = ", ".join(map(str, bad[:5] if numbers is None else numbers[bad[:5]]))
+        raise InvalidInputError(
+            f"{name} has {len(bad)} {what}, first in row{'s' * (len(bad) > 1)} {listed}; "
+            f"{metric!r} is not defined for them: drop those rows or use another metric."
+        )
 
 
 def _centered(rows: AnyArray) -> FloatArray:

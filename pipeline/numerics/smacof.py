@@ -39,8 +39,10 @@ MAX_NEWTON_STEPS, MAX_CONJUGATE_STEPS = 1000, 200
 # Guttman steps at least and at most; between, as many as go through so many pairs. They are not needed to converge, but
 # where they cost little they are followed nearly to the end of the valley they are in.
 MAJORIZATIONS, MAJORIZED_PAIRS = (40, 1000), 40_000_000
-# Second derivatives applied in one descent: several times what configurations need that their stress determines well.
-MAX_PRODUCTS = 4000
+# Second derivatives applied in one descent at least and at most; between, as many as go through so many pairs. The
+# least is several times what configurations need that their stress determines well; those of Sammon's mapping on hardly
+# more neighbors than points have coordinates need more.
+PRODUCTS, PRODUCT_PAIRS = (4000, 40_000), 5_000_000_000
 
 
 class Point(Protocol):
@@ -139,6 +141,7 @@ def minimize(objective: Objective, columns: FloatArray) -> Minimum:
     """Descend from a configuration (d, m); the end is never above the start, but for rounding."""
     point, n_majorizations = majorize(objective, columns)
     radius, n_products = 10 * math.sqrt(_slope(point)), 0
+    most = int(np.clip(PRODUCT_PAIRS // columns.shape[1] ** 2, *PRODUCTS))
     for n_steps in range(1, MAX_NEWTON_STEPS + 1):
         step = _newton_step(point, radius)
         trial = objective.at(point.columns + step.move)
@@ -147,7 +150,7 @@ def minimize(objective: Objective, columns: FloatArray) -> Minimum:
         left = _relative(point.preconditioned(point.gradient), point)
         is_last = _relative(step.move, point) <= FINE_STEP and not (taken and step.at_boundary)
         n_products += step.n_products
-        if is_last or left <= FINEST_STEP or n_products > MAX_PRODUCTS:
+        if is_last or left <= FINEST_STEP or n_products > most:
             return Minimum(point, n_majorizations + n_steps, left <= FINE_STEP)
     return Minimum(point, n_majorizations + MAX_NEWTON_STEPS, False)
 

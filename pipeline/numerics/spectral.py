@@ -34,11 +34,11 @@ from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.extension.kernel_mapping import checked_rows
-from pipeline.numerics.kernels import GAMMA_RANGE, affinity_sums
+from pipeline.numerics.kernels import affinity_sums
 from pipeline.numerics.kernels import automatic_gamma_of as automatic_gamma_of
-from pipeline.numerics.kernels import nystrom_error as nystrom_error
 from pipeline.numerics.mds import count_positive, with_fixed_signs
 from pipeline.numerics.metrics import squared_distances, unit_rows
 from pipeline.numerics.placement import Placement

@@ -73,10 +73,6 @@ class GraphSource:
             require_length(self._weights, self.n_edges, f"the list of edges of {self.name}")
         self.n_nodes = self._checked_nodes(_noted_nodes(self.name, places, attributes))
 
-    @property
-    def is_weighted(self) -> bool:
-        return self._weights is not None
-
     def load(self) -> csr_array:
         """The graph (n, n) with each edge in both directions, weights in double precision, without loops.
 

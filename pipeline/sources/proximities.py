@@ -23,6 +23,14 @@ from pipeline.sources.named_arrays import ArrayPlace, Url, holds_several, place_
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 Numbers: TypeAlias = Sequence[int] | IntArray
+# What may be done about a negative entry, where there can be none.
+NO_DISSIMILARITIES = (
+    "dissimilarities must be at least 0 (similarities may be negative: say so if that is what they are)"
+)
+NO_AFFINITIES = (
+    "laplacian and spectral take similarities for affinities, which must be at least 0: add a constant, take "
+    "exponentials, or use method='mds', for which they may be negative"
+)
 # Landmarks copied at a time when a block is turned around, so that the cache holds their columns.
 TURNED_ROWS = 128
 
@@ -38,11 +46,6 @@ def open_proximities(url: Url, key: str | None = None) -> "ProximitySource":
 def open_vector(url: Url, key: str | None = None) -> Rows:
     """One number for each landmark or point, to be read by blocks: from the same kinds of files."""
     return _vector(place_of(url, key))
-
-
-def read_vector(url: Url, key: str | None = None) -> AnyArray:
-    """One number for each landmark or point (n,), in its own dtype."""
-    return _whole(open_vector(url, key))
 
 
 class ProximitySource:
@@ -125,11 +128,17 @@ def check_dissimilarity_block(
 
 
 def check_similarity_block(
-    block: AnyArray, first_column: int, name: str = "similarities", rows: Numbers | None = None
+    block: AnyArray,
+    first_column: int,
+    name: str = "similarities",
+    rows: Numbers | None = None,
+    are_affinities: bool = False,
 ) -> None:
-    """Refuse what cannot be similarities (p, m): only NaN, infinity and sizes that cannot be squared."""
+    """Refuse what cannot be similarities (p, m): only NaN, infinity and sizes that cannot be squared; of affinities
+    negative ones too."""
     columns = np.arange(first_column, first_column + len(block))
-    _refuse_bad_entries(name, block.T, rows, columns, lowest_allowed=-checks.LARGEST_SIZE)
+    lowest_allowed = 0.0 if are_affinities else -checks.LARGEST_SIZE
+    _refuse_bad_entries(name, block.T, rows, columns, lowest_allowed, NO_AFFINITIES)
 
 
 def landmark_dissimilarities(
@@ -190,9 +199,15 @@ def _square(name: str, between: AnyArray) -> FloatArray:
 
 
 def _refuse_bad_entries(
-    name: str, matrix: AnyArray, rows: Numbers | None, columns: Numbers | None, lowest_allowed: float
+    name: str,
+    matrix: AnyArray,
+    rows: Numbers | None,
+    columns: Numbers | None,
+    lowest_allowed: float,
+    if_negative: str = NO_DISSIMILARITIES,
 ) -> None:
-    """Look at a matrix (m, p) once for NaN, infinity, and what is too low or too large."""
+    """Look at a matrix (m, p) once for NaN, infinity, and what is too low or too large; `if_negative` says why and what
+    to do where nothing may be below 0."""
     if not matrix.size:
         return
     # Written so that NaN, which both would be, leads to the exact look.
@@ -209,8 +224,7 @@ def _refuse_bad_entries(
         i, j = (int(k) for k in np.unravel_index(int(matrix.argmin()), matrix.shape))
         raise InvalidInputError(
             f"{name} has {np.count_nonzero(matrix < 0)} negative entries among those looked at, the lowest "
-            f"{matrix[i, j]:g} at {_place(i, j, rows, columns)}; dissimilarities must be at least 0 (similarities may "
-            "be negative: say so if that is what they are)."
+            f"{matrix[i, j]:g} at {_place(i, j, rows, columns)}; {if_negative}."
         )
     checks.require_not_too_large(name, matrix)
 

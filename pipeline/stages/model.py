@@ -22,6 +22,8 @@ ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
 MODEL = "model"
 # Settings of a model that earlier states of this version did not have, with what they took for granted.
 DEFAULTS = asdict(Choice("", 0))
+# Extensions that were made in another way by earlier states of this version.
+REVISIONS = {"kernel-mapping": 2}
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Model(SingleStage):
 def described_choice(choice: Choice) -> Json:
     """What a model's digest depends on: the method, and whatever is not as it would be anyway."""
     always = ("method", "n_components")
-    return {name: value for name, value in asdict(choice).items() if name in always or value != DEFAULTS[name]}
+    told = {name: value for name, value in asdict(choice).items() if name in always or value != DEFAULTS[name]}
+    return told | ({"revision": REVISIONS[choice.extension]} if choice.extension in REVISIONS else {})
 
 
 def write_model(ledger: StageLedger, model: FittedModel) -> tuple[Json, list[str]]:

@@ -53,6 +53,7 @@ def test_serial_needs_no_workers():
         assert execute is serially
 
 
+@pytest.mark.cluster
 def test_a_running_scheduler_is_used_and_left_running(stage, tmp_path):
     with someone_elses() as running:
         with executor(ClusterSettings(kind="address", address=running.scheduler_address)) as execute:
@@ -60,6 +61,7 @@ def test_a_running_scheduler_is_used_and_left_running(stage, tmp_path):
         assert running.status.name == "running"
 
 
+@pytest.mark.cluster
 def test_workers_at_an_address_may_be_reached_with_tls(stage, tmp_path):
     security = Security.temporary()
     files = {"tls_ca": security.tls_ca_file, "tls_cert": security.tls_client_cert, "tls_key": security.tls_client_key}
@@ -116,6 +118,7 @@ def dask_command(*arguments):
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("victim", "words"),
     [
@@ -134,6 +137,8 @@ def test_a_cluster_that_dies_is_told_and_what_is_complete_is_kept(stage, tmp_pat
             "dask_worker", address, "--nthreads", "1", "--no-nanny", "--dashboard-address", "127.0.0.1:0"
         )
         with ended(worker):
+            # Only then do the seconds of waiting count.
+            assert any("Registered to" in line for line in worker.stderr)
             processes = {"scheduler": scheduler, "workers": worker}
             settings = ClusterSettings(kind="address", address=address, wait_seconds=2)
             with executor(settings) as execute, lease.acquire(DurableLocalStore(tmp_path / "run")) as held:

@@ -98,6 +98,7 @@ def test_a_lost_worker_is_made_up_for(cluster, marks, tmp_path):
     assert set(committed(stage, tmp_path / "run")) == set(range(30))
 
 
+@pytest.mark.cluster
 def test_a_partition_that_always_kills_its_worker_is_named_after_bounded_tries(cluster, marks, tmp_path):
     stage = Scripted(marks, 30, "kill")
     with pytest.raises(StageError, match="stage scripted, partition 5: ended every worker that tried it"):
@@ -106,6 +107,7 @@ def test_a_partition_that_always_kills_its_worker_is_named_after_bounded_tries(c
     assert stage.n_calls()[5] <= 8
 
 
+@pytest.mark.cluster
 def test_what_a_dead_worker_committed_is_not_computed_again(cluster, marks, tmp_path):
     with lease.acquire(DurableLocalStore(tmp_path / "run")) as held:
         ledger = ledger_of(held, Scripted(marks, 12))

@@ -24,6 +24,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.deploy import deployed, runs_of
 from flows.events import emit_drift, store_slug
+from flows.server import delivered
 from flows.targets import Target, read_targets
 from pipeline import open_run
 from pipeline.config import FitSettings, job_settings
@@ -111,7 +112,7 @@ def server(tmp_path_factory):
     command = [BIN / "prefect", "server", "start", "--host", "127.0.0.1", "--port", port]
     with running(command, log, env=environment(folder)):
         until(lambda: is_healthy(url), 120, log.read_text)
-        with temporary_settings({PREFECT_API_URL: url}):
+        with temporary_settings({PREFECT_API_URL: url}), delivered():
             yield url
 
 
@@ -168,6 +169,7 @@ def working(tmp_path, url, command):
         yield
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(400)
 def test_a_scheduled_run_fires_and_writes_its_store(server, client, folder, tmp_path):
     result = trigpoint(

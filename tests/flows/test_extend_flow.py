@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.events.worker import EventsWorker
 from prefect.testing.utilities import prefect_test_harness
 
 from flows import extend
@@ -52,13 +51,14 @@ def results(store):
     return {name: opened.embedding(name).tobytes() for name in opened.arrays} | {"drift": opened.drift}
 
 
-@pytest.mark.parametrize(("n_workers", "n_threads"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("n_workers", "n_threads"), [pytest.param(1, 1, marks=pytest.mark.cluster), (2, 2)])
 def test_any_workers_give_the_bytes_of_one_process(folder, tmp_path, n_workers, n_threads):
     with executor(ClusterSettings(n_workers=n_workers, threads_per_worker=n_threads)) as execute:
         extend_here(settings(folder, "new.npy", tmp_path / "out"), execute=execute)
     assert results(tmp_path / "out") == results(folder / "serial")
 
 
+@pytest.mark.cluster
 def test_blocks_of_rows_have_the_same_bytes_on_workers(folder, tmp_path):
     np.save(folder / "few.npy", np.load(folder / "new.npy")[:100])
     extend_here(settings(folder, "few.npy", tmp_path / "serial", joint=10))
@@ -67,6 +67,7 @@ def test_blocks_of_rows_have_the_same_bytes_on_workers(folder, tmp_path):
     assert results(tmp_path / "out") == results(tmp_path / "serial")
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("stage", ["search", "place"])
 def test_a_worker_killed_in_the_middle_changes_nothing(folder, tmp_path, stage):
     with executor(ClusterSettings(n_workers=2)) as execute:
@@ -146,11 +147,11 @@ def test_batches_of_a_folder_are_shown_over_time(trigpoint, folder, tmp_path):
 @pytest.fixture(scope="module")
 def server():
     with prefect_test_harness(server_startup_timeout=120):
-        EventsWorker.drain_all()  # one that an earlier server's tests left would go on sending there
         yield
 
 
 @pytest.mark.usefixtures("server")
+@pytest.mark.cluster
 class TestFlow:
     def test_it_returns_figures_and_keeps_a_record(self, folder, tmp_path):
         report = extend(settings(folder, "new.npy", tmp_path / "out", cluster={"n_workers": 2}))

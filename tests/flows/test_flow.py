@@ -55,7 +55,9 @@ def published(store):
     return {name: opened.embedding(name).tobytes() for name in PUBLISHED} | {"quality": opened.quality}
 
 
-@pytest.mark.parametrize(("n_workers", "n_threads"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("n_workers", "n_threads"), [(2, 1), *(pytest.param(*some, marks=pytest.mark.cluster) for some in ((1, 1), (2, 2)))]
+)
 def test_any_workers_give_the_bytes_of_the_serial_run(source, serial, tmp_path, n_workers, n_threads):
     settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
     with executor(ClusterSettings(n_workers=n_workers, threads_per_worker=n_threads)) as execute:
@@ -63,10 +65,8 @@ def test_any_workers_give_the_bytes_of_the_serial_run(source, serial, tmp_path, 
     assert published(tmp_path / "run") == serial
 
 
-@pytest.mark.parametrize(
-    "stage",
-    ["rows", "publish", *(pytest.param(name, marks=pytest.mark.cluster) for name in ("assign", "neighbors", "embed"))],
-)
+@pytest.mark.cluster
+@pytest.mark.parametrize("stage", ["assign", "neighbors", "rows", "embed", "publish"])
 def test_a_worker_killed_in_the_middle_changes_nothing(source, serial, tmp_path, stage):
     settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
     with executor(ClusterSettings(n_workers=2)) as execute:
@@ -137,6 +137,7 @@ def ended(process):
     return out, err
 
 
+@pytest.mark.cluster
 def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(source, serial, tmp_path):
     store = tmp_path / "run"
     command, process = started(source, store)
@@ -155,6 +156,7 @@ def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(source, serial
     assert not list(store.rglob("*.partial"))
 
 
+@pytest.mark.cluster
 def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, tmp_path):
     store = tmp_path / "run"
     # So many landmarks that it has long to go.
@@ -313,6 +315,7 @@ sys.addaudithook(watch)
 """
 
 
+@pytest.mark.cluster
 def test_nothing_leaves_the_machine_and_nothing_listens_beyond_it(source, tmp_path):
     """Every address that any process of a run asks for, by a hook that each interpreter loads when it starts."""
     (tmp_path / "sitecustomize.py").write_text(WATCHING)

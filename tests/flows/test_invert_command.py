@@ -10,7 +10,7 @@ from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
 from flows import invert
-from flows.inversion import strip_images
+from flows.inversion import shown_steps, strip_images
 from pipeline import open_run
 from pipeline.config import fit_settings, job_settings
 from pipeline.fitting import fit
@@ -98,6 +98,22 @@ def test_a_path_is_drawn_as_a_strip_with_the_real_images_at_its_ends(trigpoint, 
     assert drawn.shape[1] > 4 * drawn.shape[0]
 
 
+@pytest.mark.parametrize("n_steps", [2, 9, 24, 25, 10_000])
+def test_a_strip_shows_all_steps_or_some_evenly_spaced_with_both_ends(n_steps):
+    shown = shown_steps(n_steps)
+    assert len(shown) == min(n_steps, 24)
+    assert (shown[0], shown[-1]) == (0, n_steps - 1)
+    assert np.ptp(np.diff(shown)) <= 1
+
+
+def test_a_long_path_is_drawn_in_part_and_said_to_be(trigpoint, folder, tmp_path):
+    path = ("--path", "3,10", "--steps", 60, "--image", "4x6", "--picture", tmp_path / "strip.png")
+    code, out, err = trigpoint(*asked(folder, tmp_path / "out", *path))
+    assert (code, err) == (0, "")
+    assert f"The strip is in {tmp_path / 'strip.png'}, with 24 of the 60 steps, evenly spaced." in out
+    assert open_run(tmp_path / "out").embedding("values").shape == (60, 24)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -106,6 +122,7 @@ def test_a_path_is_drawn_as_a_strip_with_the_real_images_at_its_ends(trigpoint, 
         ((), "give exactly one of coordinates, leave_one_out and path"),
         (("--path", "3,600"), "path=600 is out of range"),
         (("--path", "3,x"), "path="),
+        (("--path", "3"), "two rows are needed, such as 7,0"),
         (("--path", "3,4", "--image", "5x5"), "image='5x5' has 25 pixels; the data has 24 columns"),
         (("--path", "3,4", "--picture", "strip.png"), "needs a path and the size of an image"),
         (("--leave-one-out", "--source", "gone.npy"), "gone.npy does not exist"),
@@ -134,6 +151,7 @@ def test_the_file_of_settings_has_a_table_for_it(trigpoint, folder, tmp_path):
     assert trigpoint("plan", "--config", tmp_path / "run.toml", "--method", "mds")[0] == 0
 
 
+@pytest.mark.cluster
 def test_it_is_a_flow_with_a_record(folder, tmp_path):
     given = {"store": str(folder / "run"), "path": (3, 10), "image": "4x6", "cluster": {"kind": "serial"}}
     with prefect_test_harness(server_startup_timeout=120):

@@ -147,6 +147,7 @@ def test_gc_leaves_nothing_of_a_refit_that_is_not_published(trigpoint, runs, twi
     assert {path.split("/")[0] for path in removed} == {*STAGES} - {"axes"}
 
 
+@pytest.mark.cluster
 def test_the_flow_has_a_task_for_each_stage(runs, once):
     with prefect_test_harness(server_startup_timeout=120):
         settings = {"store": str(once), "new": [str(runs.new)], "cluster": {"kind": "serial"}}

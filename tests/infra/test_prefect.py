@@ -17,6 +17,7 @@ from pipeline.config import FitSettings
 DEPLOY = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", "infra/prefect.yaml"]
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(280)
 def test_the_server_is_guarded_and_takes_the_deployment(tmp_path):
     """One test for all of it: a server takes ten seconds to start."""

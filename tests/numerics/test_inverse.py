@@ -159,6 +159,16 @@ def test_queries_outside_the_embedding_are_remote_and_amplify(rng):
     assert outside.amplification.min() > 2 * inside.amplification.max()
 
 
+@pytest.mark.parametrize("d", [2, 5, 10])
+def test_a_query_so_far_away_that_values_are_rounding_is_flagged(rng, d):
+    """The cubic's part beside the polynomial is lost to rounding from about 1e8 neighborhoods' sizes on."""
+    _, points, values = problem(rng, d=d)
+    direction = points[:1] / np.linalg.norm(points[0])
+    flags = [invert(far * direction, points, values).stencils.flags[0] for far in (1.0, 1e2, 1e4, 1e8, 1e20, 1e100)]
+    assert flags == [0, 0, 0, ILL_CONDITIONED, ILL_CONDITIONED, ILL_CONDITIONED]
+    assert invert(1e104 * direction, points, values).stencils.flags[0] & UNDEFINED
+
+
 @pytest.mark.parametrize("kernel", [CUBIC, Kernel(power=5), GAUSSIAN, SHEPARD])
 def test_a_query_has_the_same_bytes_whatever_stands_beside_it(rng, kernel):
     queries, points, values = problem(rng)
@@ -173,13 +183,14 @@ def test_a_query_has_the_same_bytes_whatever_stands_beside_it(rng, kernel):
 
 
 def test_the_order_in_which_nodes_are_listed_does_not_matter(rng):
-    queries, points, _ = problem(rng)
+    queries, points, values = problem(rng)
     near = nearest_nodes(points, queries, 40)
     shuffled = rng.permuted(near, axis=1)
     found, other = stencils(queries, points, near), stencils(queries, points, shuffled)
     for i in range(len(queries)):
         expected = dict(zip(near[i], found.weights[i], strict=True))
         assert expected == dict(zip(shuffled[i], other.weights[i], strict=True))
+    np.testing.assert_array_equal(other.combine(values), found.combine(values))
 
 
 @pytest.mark.parametrize(("unit", "offset"), [(1e-140, 0.0), (1e-6, 1.0), (1e12, -1e14), (1e140, 0.0)])
@@ -355,6 +366,42 @@ def test_nodes_that_nearly_coincide_are_flagged(rng, apart):
     np.testing.assert_array_equal(found.stencils.flags | REGULARIZED, ILL_CONDITIONED | REGULARIZED)
     assert np.isfinite(found.values).all()
     assert np.median(found.stencils.amplification) > 100 * np.median(plain.amplification)
+
+
+@pytest.mark.parametrize("d", [2, 5])
+@pytest.mark.parametrize("far", [1e3, 1e4, 1e5])
+def test_a_node_far_from_the_others_takes_no_digits_from_them(rng, d, far):
+    points = np.concatenate([rng.normal(size=(100, d)), far * np.eye(1, d)])
+    values = np.stack([np.cos(points[:, 0]), np.sin(points[:, 1])], axis=1)
+    places = np.concatenate([points[:100], 0.5 * (points[:50] + points[50:100])])
+    found = invert(places, points, values)
+    assert relative(found.values[:100], values[:100]) < 1e-8
+    assert relative(found.values, RBFInterpolator(points, values, kernel="cubic")(places)) < 1e-8
+    assert not found.stencils.flags.any()
+    alone = invert(places[7:8], points, values)
+    np.testing.assert_array_equal(alone.values, found.values[7:8])
+    # Out there the distances to all others are alike, and what tells them apart is rounding.
+    beside = invert(points[100:], points, values)
+    assert beside.stencils.flags[0] == ILL_CONDITIONED or relative(beside.values, values[100:]) < 1e-4
+
+
+def test_nodes_that_a_far_one_makes_seem_to_coincide_are_flagged(rng):
+    points = np.concatenate([rng.normal(size=(100, 2)), [[1e9, 0.0]]])
+    assert (invert(points, points, points).stencils.flags & MERGED).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 40])
+def test_elimination_solves_what_has_zeros_on_its_diagonal(rng, size):
+    matrix, right_side = rng.normal(size=(size, size)), rng.normal(size=size)
+    np.fill_diagonal(matrix, 0.0 if size > 1 else 2.0)
+    left, rows, solution = matrix.copy(), np.empty(size, dtype=np.int64), np.empty(size)
+    assert algebra.is_eliminated(left, rows)
+    lower, upper = np.tril(left, -1) + np.eye(size), np.triu(left)
+    np.testing.assert_allclose(lower @ upper, matrix[rows], atol=1e-12)
+    algebra.solve_eliminated(left, rows, right_side, solution)
+    np.testing.assert_allclose(matrix @ solution, right_side, atol=1e-10 * (1 + np.abs(solution).max()))
+    assert not algebra.is_eliminated(np.zeros((size, size)), rows)
+    assert not algebra.is_eliminated(np.full((size, size), np.nan), rows)
 
 
 def test_a_gaussian_wider_than_double_precision_is_made_solvable_and_flagged(rng):

@@ -5,8 +5,9 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import METRICS
 from pipeline.numerics import metrics
-from pipeline.numerics.metrics import METRICS, distances, inner_products, squared_distances, squared_lengths
+from pipeline.numerics.metrics import distances, inner_products, squared_distances, squared_lengths
 
 every_metric = pytest.mark.parametrize("metric", METRICS)
 

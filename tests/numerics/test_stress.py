@@ -312,3 +312,13 @@ def test_bad_numbers_are_refused(value):
         metric_mds(DATA["noise"], value)
     with pytest.raises(InvalidInputError, match="n_neighbors"):
         sammon(DATA["noise"], 2, value)
+
+
+def test_sammons_mapping_converges_on_hardly_more_neighbors_than_coordinates():
+    """Twice as many neighbors as coordinates only just hold points in their places: a descent takes many steps."""
+    X = np.random.default_rng(0).normal(size=(150, 30))
+    between = np.linalg.norm(X[:, None] - X, axis=2)
+    scaled = sammon(between, 10, 20)
+    assert scaled.converged
+    placed = scaled.place(between).coordinates
+    np.testing.assert_allclose(placed, scaled.coordinates, atol=1e-9 * np.abs(scaled.coordinates).max())

@@ -146,6 +146,36 @@ def test_too_few_different_rows_for_the_landmarks_are_counted(tmp_path):
         fitted(tmp_path / "points.npy", tmp_path / "run", method="mds", **SETTINGS)
 
 
+def test_by_default_there_are_no_more_landmarks_than_different_rows(tmp_path):
+    points = np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 3, axis=0)
+    np.save(tmp_path / "points.npy", points)
+    fitted(tmp_path / "points.npy", tmp_path / "run", method="mds", n_components=2, n_landmarks="auto")
+    found = open_run(tmp_path / "run")
+    assert len(np.unique(found.landmark_rows // 3)) == len(found.landmark_rows) == 60
+    np.save(tmp_path / "few.npy", np.repeat(points[:9:3], 20, axis=0))
+    with pytest.raises(InvalidInputError, match=r"n_components=3 is out of range; .* 3 distinct rows: use at most 2"):
+        fitted(tmp_path / "few.npy", tmp_path / "few", method="mds", n_components=3, n_landmarks="auto")
+
+
+def test_rows_left_out_for_missing_entries_leave_those_to_calibrate_by(tmp_path):
+    """Every usable row is a landmark then."""
+    points = np.random.default_rng(0).normal(size=(100, 4))
+    points[7, 2] = np.nan
+    np.save(tmp_path / "points.npy", points)
+    fitted(tmp_path / "points.npy", tmp_path / "run", method="mds", n_landmarks="auto", missing="drop")
+    found = open_run(tmp_path / "run").embedding("projection")
+    assert np.flatnonzero(np.isnan(found).any(axis=1)).tolist() == [7]
+
+
+@pytest.mark.parametrize(("metric", "row"), [("cosine", np.zeros(3)), ("correlation", np.full(3, 2.5))])
+def test_a_row_without_direction_is_named_by_its_number_in_the_source(tmp_path, metric, row):
+    points = np.random.default_rng(0).normal(size=(4200, 3))
+    points[10, 0], points[4150] = np.nan, row
+    np.save(tmp_path / "points.npy", points)
+    with pytest.raises(InvalidInputError, match=rf"points.npy has 1 rows of .*, first in row 4150; '{metric}'"):
+        fitted(tmp_path / "points.npy", tmp_path / "run", method="mds", metric=metric, missing="drop", **SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -159,6 +189,16 @@ def test_too_few_different_rows_for_the_landmarks_are_counted(tmp_path):
         ({"method": "isomap", "input": "dissimilarities"}, "input='dissimilarities' does not go with method='isomap'"),
         ({"method": "mds", "n_clusters": 3}, "n_clusters=3 means nothing with method='mds'"),
         ({"method": "mds", "radius": 3.0}, "radius=3.0 means nothing"),
+        ({"method": "mds", "gamma": 3.0}, "gamma=3.0 means nothing"),
+        ({"method": "mds", "kernel": "linear"}, "kernel='linear' means nothing"),
+        ({"method": "kernel-mds", "degree": 5}, "degree=5 means nothing"),
+        ({"method": "kernel-mds", "kernel": "cosine", "gamma": 3.0}, "gamma=3.0 means nothing"),
+        ({"method": "isomap", "regularization": 0.5}, "regularization=0.5 means nothing"),
+        ({"method": "laplacian", "input": "similarities", "gamma": 5.0}, "gamma=5.0 means nothing"),
+        ({"method": "laplacian", "input": "similarities", "own_key": "own.npy"}, "own_key='own.npy' means nothing"),
+        ({"method": "laplacian", "gamma": -1.0}, "gamma=-1.0: .*greater than 0, or .*'auto'"),
+        ({"method": "laplacian", "gamma": float("nan")}, "gamma=nan: .*finite"),
+        ({"method": "isomap", "radius": float("inf")}, "radius=inf: .*finite"),
         ({"method": "lle", "stress_neighbors": 3}, "stress_neighbors=3 means nothing"),
         ({"method": "mds", "input": "similarities", "standardize": True}, "standardize=True means nothing"),
         ({"method": "mds", "input": "similarities", "landmark_selection": "trace"}, "use 'random'"),
@@ -170,6 +210,20 @@ def test_choices_that_do_not_go_together_are_refused(tmp_path, settings, message
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(60, 3)))
     with pytest.raises(InvalidInputError, match=message):
         fitted(tmp_path / "points.npy", tmp_path / "run", **{"n_landmarks": 20, **settings})
+
+
+def test_the_error_of_the_kernel_by_landmarks_falls_with_more_of_them(source, tmp_path):
+    errors = []
+    for m in (20, 80):
+        fitted(source, tmp_path / str(m), method="laplacian", n_landmarks=m, gamma=0.01)
+        errors.append(open_run(tmp_path / str(m)).quality["nystrom_error"])
+    assert 0 < errors[1] < 0.5 * errors[0] < 0.5
+
+
+def test_an_array_in_memory_is_vectors(tmp_path):
+    given = {"source": "memory", "store": str(tmp_path / "run"), "method": "mds", "input": "dissimilarities"}
+    with pytest.raises(InvalidInputError, match="data is an array, and input='dissimilarities' is read from a file"):
+        fit(fit_settings(given), data=np.eye(5))
 
 
 def test_another_extension_of_the_same_landmarks_places_the_others_nearby(source, runs, tmp_path):

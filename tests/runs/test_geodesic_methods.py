@@ -52,6 +52,7 @@ def test_a_rows_bytes_depend_neither_on_the_chunks_nor_on_being_new(source, runs
         assert found.tobytes() == open_run(store).embedding(name)[4000:4100].tobytes(), name
 
 
+@pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_run(source, runs, tmp_path):
     with executor(ClusterSettings(n_workers=2)) as execute:
         for method, extension in CASES:

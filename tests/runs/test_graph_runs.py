@@ -99,6 +99,7 @@ def test_the_size_of_partitions_changes_nothing(roads, tmp_path):
     assert groups == [2, 1]
 
 
+@pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_run(roads, tmp_path):
     _, file, store = roads
     given = {**ON_A_GRAPH, "partition_mib": 1, "source": str(file), "store": str(tmp_path / "run")}

@@ -22,6 +22,7 @@ from pipeline.sources import open_source
 from pipeline.sources.single_rows import take_rows
 from pipeline.stages.inverse import index
 from pipeline.stages.inverse import invert as stage
+from pipeline.stages.inverse.gather import GatheredRows
 from pipeline.stages.inverse.path import shortest_way
 from pipeline.stages.inverse.publish import FLAGS
 
@@ -216,6 +217,30 @@ def test_of_rows_in_the_same_place_each_is_left_out_of_the_mean(doubled, tmp_pat
     assert (errors[41:300] > scale).all()
     assert np.isnan(errors[440:]).all()
     assert opened.stage_figures("publish")["n_left_out"] == 440
+
+
+def test_of_many_rows_in_one_place_those_beyond_the_mean_are_read_for_that_place_alone(tmp_path, monkeypatch):
+    """By angles, so that a row's multiples are in its place: 300 of one, of which the first 64 make the mean."""
+    rng = np.random.default_rng(0)
+    rows, factors = np.abs(rng.normal(size=(100, 5))), np.tile([1.0, 2.0, 4.0], 100)
+    data = rng.permutation(np.concatenate([factors[:, None] * rows[0], rows[1:]]))
+    choice = {"method": "mds", "metric": "cosine", "n_landmarks": 60, "n_components": 2}
+    fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", **choice)
+    n_read, read = [], GatheredRows.of
+    monkeypatch.setattr(GatheredRows, "of", lambda *given: n_read.append(len(read(*given).rows)) or read(*given))
+    monkeypatch.setattr(stage, "BLOCK_BYTES", 8 * 5 * 80)
+    opened = inverted(tmp_path / "run", tmp_path / "out", leave_one_out=True)
+    assert max(n_read) <= 80
+    alike = np.flatnonzero(np.isin(data[:, 0] / rows[0, 0], [1.0, 2.0, 4.0]))
+    first = data[alike[:64]]
+    others = (first.sum(axis=0) - first) / 63
+    expected = np.concatenate([first - others, data[alike[64:]] - first.mean(axis=0)])
+    errors = opened.embedding("error")
+    np.testing.assert_allclose(errors[alike], np.linalg.norm(expected, axis=1), rtol=0, atol=1e-7)
+    assert opened.stage_figures("publish")["n_left_out"] == 399
+    sample = inverted(tmp_path / "run", tmp_path / "sample", leave_one_out=True, sample=150).embedding("error")
+    assert np.isfinite(sample).sum() == 150
+    np.testing.assert_array_equal(sample[np.isfinite(sample)], errors[np.isfinite(sample)])
 
 
 def test_neighbors_in_a_line_and_too_few_of_them_are_flagged(tmp_path):
@@ -448,7 +473,11 @@ def test_a_way_along_the_data_is_found_over_gaps_and_to_where_one_is():
         ({"leave_one_out": True, "image": "2x2"}, "image='2x2' goes with path only"),
         ({"path": (0, 1), "key": "x"}, "key='x' goes with coordinates only"),
         ({"path": (0, 1), "image": "28"}, "rows x columns are needed, such as 28x28"),
-        ({"path": "0,1,2"}, "path="),
+        ({"path": "0,1,2"}, "path='0,1,2': .*two rows are needed, such as 7,0"),
+        ({"path": "3"}, "path='3': .*two rows are needed, such as 7,0"),
+        ({"path": 3}, "path=3: .*two rows are needed"),
+        ({"path": [3, 7, 9]}, "two rows are needed"),
+        ({"path": "3,x"}, "path='x': .*valid integer"),
         ({"path": (0, 1), "scale": 2.0}, "scale=2.0 means nothing to kernel='cubic'"),
         ({"path": (0, 1), "kernel": "gaussian", "scale": 0}, "scale=0"),
         ({"path": (0, 1), "kernel": "wide"}, "kernel='wide'"),
@@ -485,8 +514,9 @@ def test_what_does_not_go_with_the_run_is_refused_before_anything_is_written(rol
 
 
 def test_a_path_to_a_row_that_is_not_embedded_is_refused(doubled, tmp_path):
-    with pytest.raises(InvalidInputError, match="path=0,441: row 441 takes no part in the embedding"):
+    with pytest.raises(InvalidInputError, match="path=441: that row takes no part in the embedding"):
         inverted(doubled[0] / "run", tmp_path / "out", path=(0, 441))
+    assert not (tmp_path / "out").exists()
 
 
 def test_stores_without_data_to_go_back_to_are_refused(roll, tmp_path):
@@ -522,6 +552,29 @@ def test_memory_is_told_of_every_stage_and_bounded_by_the_partitions(roll, tmp_p
     small = memory_of_inversion(prepared(job.settings.model_copy(update={"partition_mib": 1})))
     large = memory_of_inversion(prepared(job.settings.model_copy(update={"partition_mib": 4096})))
     assert all(small[name] <= large[name] for name in STAGES)
+
+
+def test_memory_counts_wide_rows_and_systems_of_many_neighbors(roll, tmp_path, monkeypatch):
+    told = settings(roll[0] / "run", tmp_path / "out", coordinates=str(roll[0] / "queries.npy"))
+    few, many = (
+        memory_of_inversion(prepared(told.model_copy(update={"n_neighbors": k})))["invert"] for k in (10, 4000)
+    )
+    assert many - few > 16 * 4000**2
+    # With smaller blocks the 64 columns are as if they were many: those of one query count.
+    monkeypatch.setattr(inverting, "BLOCK_BYTES", 1 << 10)
+    small, large = (
+        memory_of_inversion(prepared(told.model_copy(update={"n_neighbors": k})))["invert"] for k in (10, 400)
+    )
+    assert large - small > 6 * 8 * 390 * 64 + 16 * (400**2 - 10**2)
+
+
+def test_a_partition_of_wide_rows_is_a_grain_at_least(tmp_path):
+    """Rows of 4,096 numbers in partitions of a MiB: a grain has 128 MiB, but there are only 50 rows."""
+    data = np.random.default_rng(0).normal(size=(50, 4096))
+    fitted(saved(tmp_path, "wide.npy", data), tmp_path / "run", method="mds", n_landmarks=20, n_components=2)
+    job = prepared(settings(tmp_path / "run", tmp_path / "out", path=(0, 1), partition_mib=1))
+    told = memory_of_inversion(job)
+    assert told["gather"] - told["order"] > 3 * data.nbytes - (1 << 20)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(0, 25), st.integers(1, 40))

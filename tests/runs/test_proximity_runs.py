@@ -126,6 +126,13 @@ def test_what_is_no_dissimilarity_is_named_with_its_place(points, tmp_path, spoi
                n_landmarks="auto")  # fmt: skip
 
 
+def test_more_neighbors_than_landmarks_are_refused_by_their_name(points, tmp_path):
+    given = saved(tmp_path / "d.npy", cdist(points[:60], points[:60]))
+    told = {"method": "sammon", "input": "dissimilarities", "n_landmarks": 20}
+    with pytest.raises(InvalidInputError, match=r"stress_neighbors=600 is out of range; .* the 20 landmarks"):
+        fitted(given, tmp_path / "run", **told, stress_neighbors=600)
+
+
 def texts(n, seed=0):
     rng = np.random.default_rng(seed)
     return ["".join(rng.choice(list("ACGT"), rng.integers(9, 16))) for _ in range(n)]

@@ -104,6 +104,7 @@ def test_the_size_of_partitions_changes_nothing(many, tmp_path):
     assert groups == [2, 1]
 
 
+@pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_run(many, tmp_path):
     _, file, store = many
     given = {"n_neighbors": 8, "n_landmarks": 70, "partition_mib": 1, "radius": RADIUS}

@@ -64,7 +64,7 @@ def test_what_scipy_saves_is_read(tmp_path, kind, suffix, symmetric, compressed)
     sp.save_npz(tmp_path / "g.npz", matrix, compressed=compressed)
     source = open_graph(str(tmp_path / "g.npz"))
     check_graph(source)
-    assert (source.n_edges, source.is_weighted) == (matrix.nnz, True)
+    assert source.n_edges == matrix.nnz
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -99,7 +99,6 @@ def test_the_number_of_nodes_is_noted_or_that_of_the_highest(tmp_path, notes, n_
 def test_edges_without_weights_have_length_1(tmp_path):
     edges, _ = listed()
     source = saved(tmp_path, edges=edges)
-    assert not source.is_weighted
     check_graph(source, dict.fromkeys(LENGTHS, 1.0), 5)
     np.savez(tmp_path / "g.npz", **{"format": b"coo"}, row=edges[:, 0], col=edges[:, 1], data=np.ones(5, bool))
     check_graph(open_graph(tmp_path / "g.npz"), dict.fromkeys(LENGTHS, 1.0), 5)

@@ -1,8 +1,10 @@
 """Kernel mapping: a weighted mean of coefficients, by kernels as wide as the landmarks are apart [G eq. 42-51].
 
 A point gets y(x) = sum_j alpha_j k_j(x) / sum_l k_l(x), k_j(x) = exp(-d(x, x_j)^2 / (2 sigma_j^2)), with
-sigma_j = gamma times the distance of landmark j to the nearest other one. The coefficients alpha are those for which
-the landmarks come out at their own coordinates. It needs nothing but dissimilarities, so it extends any configuration.
+sigma_j = gamma times the distance of landmark j to the nearest other one, or three times what is usual where that is
+less: the kernel of a landmark far from all others would cover everything else, whose coefficients then blow up. The
+coefficients alpha are those for which the landmarks come out at their own coordinates. It needs nothing but
+dissimilarities, so it extends any configuration.
 
 | symbol  | variable                | shape  |
 |---------|-------------------------|--------|
@@ -13,12 +15,14 @@ the landmarks come out at their own coordinates. It needs nothing but dissimilar
 | alpha   | coefficients            | (m, d) |
 | Y       | coordinates             | (m, d) |
 
+Which gamma serves depends on the data: 1 lets kernels reach the next landmarks, but where nearly all landmarks are as
+far as the next they reach all of them, and the coefficients blow up. So it is 1, 1/2 or 1/4, whichever best places
+every fifth landmark by the others. Beyond 1 some points come out far off: with 2, ten times the error on a plane.
+
 How exactly a landmark returns to itself: K'' alpha = Y is a square system, solved directly, and the solution is kept if
-it gives Y back to 1e-9 of its size. gamma = 1 keeps the system well-conditioned: on geodesics of faces and of a Swiss
-roll with 300 landmarks its smallest singular value is 3e-3 of the largest, 1e-5 of it with gamma = 2, which then places
-other points ten times worse. Where landmarks coincide there is no such solution unless their coordinates do too: then
-alpha is the shortest of the least-squares solutions [G eq. 46-49] that leave out singular values below rounding, and
-such landmarks share a place.
+it gives Y back to 1e-9 of its size. Where landmarks coincide there is no such solution unless their coordinates do too:
+then alpha is the shortest of the least-squares solutions [G eq. 46-49] that leave out singular values below rounding,
+and such landmarks share a place.
 
 Exponents are measured from the largest, so that a point far from all landmarks is not 0/0 but goes to the coefficients
 of the landmark that it is nearest to in units of the widths. That distance is the residual: 0 at a landmark, and above
@@ -39,8 +43,13 @@ from pipeline.numerics.placement import Placement
 from pipeline.types import AnyArray, FloatArray
 
 WIDTH_FACTOR_RANGE = (0.01, 100.0)
+# Those that are tried, and the one for so few landmarks that none can be left out.
+WIDTH_FACTORS, USUAL_FACTOR = (1.0, 0.5, 0.25), 1.0
+LEAST_TRIED, ONE_LEFT_OUT_OF = 20, 5
 # Landmarks nearer to each other than this part of the largest dissimilarity are one and the same: rounding of float32.
 COINCIDING = 1e-7
+# Of the median over the landmarks: what the distance to the nearest other one counts for at most.
+FARTHEST = 3.0
 # Of the coordinates' size: what an interpolant may miss its landmarks by.
 MISFIT = 1e-9
 # exp(-50) of the largest kernel: nothing beside it in double precision, whatever the coefficients.
@@ -67,13 +76,39 @@ class KernelMappingPlacer:
         return Placement(coordinates, residual)
 
 
-def kernel_mapping(between: ArrayLike, coordinates: ArrayLike, width_factor: float = 1.0) -> KernelMappingPlacer:
-    """Extend landmarks' coordinates (m, d), given the dissimilarities (m, m), not squared, between them."""
+def kernel_mapping(
+    between: ArrayLike, coordinates: ArrayLike, width_factor: float | None = None
+) -> KernelMappingPlacer:
+    """Extend landmarks' coordinates (m, d), given the dissimilarities (m, m), not squared, between them.
+
+    Without a `width_factor` it is the one that best places landmarks by others.
+    """
     apart, values = checked_configuration(between, coordinates)
-    factor = checks.number_in_range("width_factor", width_factor, *WIDTH_FACTOR_RANGE)
-    widths = factor * nearest_others(apart)
-    coefficients = interpolating_coefficients(normalized_kernel(apart, widths), values)
-    return KernelMappingPlacer(values, coefficients, widths)
+    if width_factor is None:
+        return _mapping(apart, values, best_factor(apart, values))
+    return _mapping(apart, values, checks.number_in_range("width_factor", width_factor, *WIDTH_FACTOR_RANGE))
+
+
+def best_factor(between: FloatArray, coordinates: FloatArray) -> float:
+    """The width factor that best places every fifth landmark by the others."""
+    left_out = np.arange(len(between)) % ONE_LEFT_OUT_OF == ONE_LEFT_OUT_OF - 1
+    others = between[np.ix_(~left_out, ~left_out)]
+    if len(between) < LEAST_TRIED or not others.any():
+        return USUAL_FACTOR
+    to_others = between[np.ix_(left_out, ~left_out)]
+
+    def error(factor: float) -> float:
+        placed = _mapping(others, coordinates[~left_out], factor).place(to_others).coordinates
+        return float(np.mean((placed - coordinates[left_out]) ** 2))
+
+    return min(WIDTH_FACTORS, key=error)
+
+
+def _mapping(between: FloatArray, coordinates: FloatArray, factor: float) -> KernelMappingPlacer:
+    nearest = nearest_others(between)
+    widths = factor * np.minimum(nearest, FARTHEST * np.median(nearest))
+    coefficients = interpolating_coefficients(normalized_kernel(between, widths), coordinates)
+    return KernelMappingPlacer(coordinates, coefficients, widths)
 
 
 def nearest_others(between: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.answers import Answers
+from pipeline.numerics.answers import Answer, Answers
 from pipeline.numerics.extension.restricted import DiagonalWeight
 from pipeline.numerics.spectral import cluster_labels
 from pipeline.stages.direct.model import CENTERS
@@ -28,6 +28,11 @@ class Asked(NamedTuple):
     to_landmarks: AnyArray
 
 
+def trust_columns(answers: Answers) -> tuple[str, ...]:
+    """The names of the columns of trust. Affinities do not say how far the nearest landmark is."""
+    return answers.columns if answers.takes_affinities else (*answers.columns, NEAREST)
+
+
 @dataclass(frozen=True)
 class DirectAnswers:
     """All that the stages need to ask a model about rows. Where coordinates are lengths, they scale with the data."""
@@ -44,7 +49,7 @@ class DirectAnswers:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of trust."""
-        return (*self.answers.columns, NEAREST)
+        return trust_columns(self.answers)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -70,13 +75,18 @@ class DirectAnswers:
         to_landmarks, usable = self.provider.read(block.start, block.stop)
         numbers = np.flatnonzero(usable) + block.start
         answer = self.answers.of(to_landmarks)
-        nearest = to_landmarks.min(axis=1).astype(np.float64)
-        trust = with_nearest(self.answers, answer, nearest, self.provider.exponent)
+        trust = self._trust(answer, to_landmarks)
         flags: dict[str, AnyArray] = {"ambiguous": answer.ambiguous, "component": np.zeros(len(numbers), np.int64)}
         if self._centers is not None:
             flags["labels"] = cluster_labels(answer.coordinates, self._centers)
         coordinates = np.ldexp(answer.coordinates, self.coordinate_exponent)
         return Asked(numbers, coordinates, trust, flags, to_landmarks[keep[numbers - rows.start]])
+
+    def _trust(self, answer: Answer, to_landmarks: AnyArray) -> FloatArray:
+        if self.answers.takes_affinities:
+            return self.answers.trust_in_units(answer, self.provider.exponent)
+        nearest = to_landmarks.min(axis=1).astype(np.float64)
+        return with_nearest(self.answers, answer, nearest, self.provider.exponent)
 
     @cached_property
     def _centers(self) -> FloatArray | None:

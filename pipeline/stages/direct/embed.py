@@ -23,6 +23,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray, Json
 SAMPLE = ("rows", "to_landmarks", "projection")
 # Another number than the seed of the sample for the figures of quality.
 CALIBRATION_SEED = 1
+CALIBRATION = ("calibration", "calibration_landmarks")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class DirectEmbed(Stage):
     partitions: RowPartitions
     seed: int
     name = "embed"
+    version = 2
 
     def settings(self) -> Json:
         asked = self.asked
@@ -62,7 +64,7 @@ class DirectEmbed(Stage):
             "sample_rows": found.rows[chosen],
             "sample_to_landmarks": found.to_landmarks.astype(np.float32),
             "sample_projection": found.coordinates[chosen, : self.asked.answers.n_components],
-            "calibration": found.trust[self._as_new(found.rows)],
+            **dict(zip(CALIBRATION, self._calibrating(found), strict=True)),
             "sketches": packed([_sketch(column[np.isfinite(column)]) for column in found.trust.T]),
         }
         return {"n_embedded": len(found.rows)}, names + ledger.write_parts(partition, sample)
@@ -70,7 +72,8 @@ class DirectEmbed(Stage):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         groups, asked = sorted(figures), self.asked
         arrays = {name: gathered(ledger, f"sample_{name}", groups) for name in SAMPLE}
-        arrays["calibration"] = gathered(ledger, "calibration", groups)
+        like_new, landmarks = (gathered(ledger, name, groups) for name in CALIBRATION)
+        arrays["calibration"] = like_new if len(like_new) else landmarks
         arrays["sketches"], quantiles = merged_sketches(gathered(ledger, "sketches", groups), asked.columns)
         for name, array in arrays.items():
             ledger.write(name, array)
@@ -84,12 +87,12 @@ class DirectEmbed(Stage):
     def _n_wanted(self) -> int:
         return min(MOST_SAMPLED, max(100, SAMPLE_ENTRIES // self.asked.provider.n_landmarks))
 
-    def _as_new(self, rows: IntArray) -> IntArray:
-        """Which of some rows are like new ones: drawn, and no landmarks; all that are drawn if every row is one."""
-        chosen = drawn(rows, self.partitions.n_rows, self.seed + CALIBRATION_SEED)
-        if len(self._landmark_rows) < self.partitions.n_rows:
-            chosen &= ~np.isin(rows, self._landmark_rows)
-        return np.flatnonzero(chosen)
+    def _calibrating(self, found: Asked) -> tuple[FloatArray, FloatArray]:
+        """The trust columns of rows that are drawn to tell what is usual: of those like new ones, and of landmarks,
+        which serve if every row is one."""
+        chosen = drawn(found.rows, self.partitions.n_rows, self.seed + CALIBRATION_SEED)
+        own = np.isin(found.rows, self._landmark_rows)
+        return found.trust[chosen & ~own], found.trust[chosen & own]
 
     @cached_property
     def _landmark_rows(self) -> IntArray:

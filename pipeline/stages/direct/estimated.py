@@ -7,9 +7,12 @@ members of the subset are exact, those to the other landmarks are estimates.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
+from pipeline.comparing import Comparisons
 from pipeline.numerics.semi_least_squares import (
     SubsetDistances,
     gram_matrix,
@@ -18,15 +21,16 @@ from pipeline.numerics.semi_least_squares import (
     trace_greedy,
 )
 from pipeline.sources.proximities import landmark_dissimilarities
+from pipeline.stages.direct.compare import ComparedRows
 from pipeline.stages.direct.functions import Comparison
-from pipeline.stages.direct.objects import ComparedRows, landmark_objects
-from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.stages.direct.objects import landmark_objects
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 
 @dataclass(frozen=True)
-class Subset(SingleStage):
+class Subset(Stage):
     """Distances `between` (m, m) of the landmarks, and the places `subset` (r,) among them of those that every row is
     compared with. The first of these, in their middle, is where the kernel has its origin."""
 
@@ -34,23 +38,58 @@ class Subset(SingleStage):
     comparison: Comparison
     n_evaluated: int
     name = "subset"
+    version = 2
 
     def settings(self) -> Json:
-        return {"function": self.comparison.function, "n_evaluated": self.n_evaluated}
+        comparison = self.comparison
+        return {"function": comparison.function, "source": comparison.source, "n_evaluated": self.n_evaluated}
 
     def inputs(self) -> list[str]:
         return [self.landmarks.ledger.digest]
 
+    def n_partitions(self) -> int:
+        return self._cut.count
+
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        objects, rows = landmark_objects(self.landmarks), self.landmarks.ledger.read("rows").read()
-        values = self.comparison.table(objects, objects, 0)
-        between = landmark_dissimilarities(values, rows, rows, f"metric={self.comparison.function!r}")
-        origin = int(np.argmin((between**2).mean(axis=0)))
-        others = trace_greedy(gram_matrix(between, origin), self.n_evaluated - 1)
-        subset = np.concatenate([[origin], others[others != origin]]).astype(np.int64)
+        mine, some = self._cut.rows(partition), self._cut.landmarks(partition)
+        ones, rows = self._objects[mine.start : mine.stop], self._rows[mine.start : mine.stop].tolist()
+        values = self.comparison.table(ones, self._objects[some], rows, self._rows[some].tolist())
+        return {"n_evaluations": values.size}, ledger.write_parts(partition, {"values": values})
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        between = landmark_dissimilarities(self._gathered(ledger), self._rows, self._rows, str(self.comparison))
+        subset = self._chosen(between)
         ledger.write("between", between)
         ledger.write("subset", subset)
-        return {"n_evaluations": values.size, "n_evaluated": len(subset)}, ["between", "subset"]
+        n_evaluations = sum(entry["n_evaluations"] for entry in figures.values())
+        return {"n_evaluations": n_evaluations, "n_evaluated": len(subset)}, ["between", "subset"]
+
+    def _gathered(self, ledger: StageLedger) -> FloatArray:
+        values = np.empty((self._cut.n_rows, self._cut.n_landmarks))
+        for piece in range(self._cut.count):
+            rows = self._cut.rows(piece)
+            values[rows.start : rows.stop, self._cut.landmarks(piece)] = ledger.part("values", piece).read()
+        return values
+
+    def _chosen(self, between: FloatArray) -> IntArray:
+        origin = int(np.argmin((between**2).mean(axis=0)))
+        # One thread, for how many cut a sum decides its last bits, and these may decide the choice.
+        with threadpool_limits(1):
+            others = trace_greedy(gram_matrix(between, origin), self.n_evaluated - 1)
+        return np.concatenate([[origin], others[others != origin]]).astype(np.int64)
+
+    @cached_property
+    def _cut(self) -> Comparisons:
+        m = int(self.landmarks.figures["n_landmarks"])
+        return Comparisons(m, m)
+
+    @cached_property
+    def _objects(self) -> Any:
+        return landmark_objects(self.landmarks)
+
+    @cached_property
+    def _rows(self) -> IntArray:
+        return np.asarray(self.landmarks.ledger.read("rows").read())
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.answers import Model, answers_of
+from pipeline.numerics.kernels import nystrom_error
 from pipeline.numerics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.numerics.spectral import NystromPlacer
 from pipeline.partitions import RowPartitions
 from pipeline.stages.calibrate import write_calibration
+from pipeline.stages.direct.providers import VectorRows
 from pipeline.stages.evaluate import SAMPLE_BYTES, described
 from pipeline.stages.model import load_any_model, spectrum_figures
 from pipeline.stages.preprocess import PreparedSource
@@ -14,6 +18,9 @@ from pipeline.stages.sample import points_of_rows
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, Json
+
+# Points of which a kernel is computed between all.
+MOST_COMPARED = 500
 
 
 @dataclass(frozen=True)
@@ -39,15 +46,19 @@ class DirectCalibrate(SingleStage):
 
 @dataclass(frozen=True)
 class DirectEvaluate(SingleStage):
-    """Figures of quality on the sample that `embed` kept; those of neighborhoods only where rows are vectors."""
+    """Figures of quality on the sample that `embed` kept; those of neighborhoods only where rows are vectors, those of
+    distances only where there are any: affinities are none. `measured` are the vectors of a method by eigenvectors of
+    a kernel."""
 
     model: Outcome
     embedded: Outcome
     data: PreparedSource | None
+    measured: VectorRows | None
     partitions: RowPartitions
     n_neighbors: int
     seed: int
     name = "evaluate"
+    version = 2
 
     def settings(self) -> Json:
         return {"n_neighbors": self.n_neighbors, "seed": self.seed, "direct": True}
@@ -56,17 +67,32 @@ class DirectEvaluate(SingleStage):
         return [self.embedded.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        model, figures = load_any_model(self.model.ledger), self.embedded.figures
-        read = self.embedded.ledger.read
-        lengths, projection = read("to_landmarks").read().astype(np.float64), read("projection").read()
-        unscaled = np.ldexp(projection, -int(figures["coordinate_exponent"]))
-        quality = {
-            "sample_size": len(lengths),
+        model, projection = load_any_model(self.model.ledger), self.embedded.ledger.read("projection").read()
+        figures = {"sample_size": len(projection), **self._lengths(model, projection), **spectrum_figures(model)}
+        return {**figures, **self._nystrom(model), **self._neighborhoods(projection)}, []
+
+    def _lengths(self, model: Model, projection: AnyArray) -> Json:
+        if answers_of(model).takes_affinities:
+            return {"residual_variance": None, "normalized_stress": None}
+        lengths = self.embedded.ledger.read("to_landmarks").read().astype(np.float64)
+        unscaled = np.ldexp(projection, -int(self.embedded.figures["coordinate_exponent"]))
+        return {
             "residual_variance": residual_variance(lengths, unscaled, model.coordinates).tolist(),
             "normalized_stress": normalized_stress(lengths, unscaled, model.coordinates),
-            **spectrum_figures(model),
         }
-        return {**quality, **self._neighborhoods(projection)}, []
+
+    def _nystrom(self, model: Model) -> Json:
+        """How far the kernel between some of the sample is from what the landmarks say of it."""
+        if self.measured is None or not isinstance(model, NystromPlacer):
+            return {}
+        every = slice(None, None, -(-int(self.embedded.figures["n_sampled"]) // MOST_COMPARED))
+        points = points_of_rows(self.measured.data, self.partitions, self.embedded.ledger.read("rows").read()[every])
+        lengths = (
+            self.measured.between(),
+            self.measured.measured(points),
+            self.measured.compared(points, points),
+        )
+        return {"nystrom_error": nystrom_error(*(np.exp(-model.gamma * apart**2) for apart in lengths))}
 
     def _neighborhoods(self, projection: AnyArray) -> Json:
         every = slice(None, None, self._step())

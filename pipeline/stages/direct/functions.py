@@ -1,76 +1,141 @@
 """A function of the user's that compares two objects: imported where it is needed, and every answer looked at."""
 
+import hashlib
+import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import InvalidInputError, described
+from pipeline.numerics.checks import compared_number
 from pipeline.types import FloatArray
+
+Comparing = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """What two objects are to each other by a function `package.module:function`: a distance, or with `is_kernel` an
-    inner product, which may be negative."""
+    inner product, which may be negative. `source` is the digest of its source where the command was started."""
 
     function: str
     is_kernel: bool = False
+    source: str = ""
+
+    @classmethod
+    def named(cls, function: str, is_kernel: bool = False) -> "Comparison":
+        """The function as it is here and now; refused if it cannot be had, before anything runs."""
+        comparison = cls(function, is_kernel)
+        return cls(function, is_kernel, source_of(comparison.imported(), function))
 
     @property
     def argument(self) -> str:
         """The setting that names it."""
         return "kernel" if self.is_kernel else "metric"
 
-    def table(self, objects: Any, landmarks: Any, first_row: int) -> FloatArray:
-        """Values (p, b) of objects, which are the rows from `first_row` on, to landmarks: one call for each."""
+    def __str__(self) -> str:
+        return f"{self.argument}={self.function!r}"
+
+    def table(self, objects: Any, landmarks: Any, rows: Sequence[int], landmark_rows: Sequence[int]) -> FloatArray:
+        """Values (p, b) of objects to landmarks, one call for each; `rows` and `landmark_rows` are where they stand."""
         values = np.empty((len(objects), len(landmarks)))
         for i, one in enumerate(objects):
             for j, other in enumerate(landmarks):
-                values[i, j] = self._checked(self._call(one, other), first_row + i, j)
+                values[i, j] = self._value(one, other, rows[i], landmark_rows[j])
         return values
 
-    def own(self, objects: Any, first_row: int) -> FloatArray:
+    def own(self, objects: Any, rows: Sequence[int]) -> FloatArray:
         """Values (p,) of objects to themselves."""
-        found = [self._checked(self._call(one, one), first_row + i, None) for i, one in enumerate(objects)]
+        found = [self._value(one, one, row, None) for one, row in zip(objects, rows, strict=True)]
         return np.array(found, dtype=np.float64)
 
-    def require_importable(self) -> None:
-        """Refuse a function that cannot be had, before anything runs."""
-        if not callable(self._call):
-            raise InvalidInputError(f"{self.argument}={self.function!r} is not a function.")
-
-    @cached_property
-    def _call(self) -> Callable[[Any, Any], Any]:
+    def imported(self) -> Comparing:
+        """The function as this process has it."""
         module, _, name = self.function.partition(":")
         here = os.getcwd()
         added = here not in sys.path
         # As with `python -m`: what stands in the folder of the command can be named.
         sys.path[:0] = [here] * added
         try:
-            found: Callable[[Any, Any], Any] = getattr(import_module(module), name)
+            found: Comparing = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise InvalidInputError(
-                f"{self.argument}={self.function!r} cannot be imported: {error}; it must be installed, or a module in "
-                "the folder of the command, wherever it is evaluated."
+                f"{self} cannot be imported: {error}; it must be installed, or a module in the folder of the command, "
+                "wherever it is evaluated."
             ) from error
+        except Exception as error:
+            raise InvalidInputError(f"{self} cannot be imported: {described(error)}; mend the module.") from error
         finally:
             if added:
                 sys.path.remove(here)
+        if not callable(found):
+            raise InvalidInputError(f"{self} is not a function.")
         return found
 
-    def _checked(self, value: Any, row: int, landmark: int | None) -> float:
-        number = float(value)
-        if isfinite(number) and (self.is_kernel or number >= 0):
-            return number
-        other = "itself" if landmark is None else f"landmark {landmark}"
-        wanted = "finite" if self.is_kernel else "finite and at least 0"
-        raise InvalidInputError(
-            f"{self.argument}={self.function!r} gives {number!r} for row {row} and {other}; it must be {wanted}."
+    @cached_property
+    def _call(self) -> Comparing:
+        call = self.imported()
+        here = source_of(call, self.function)
+        if "" not in (here, self.source) and here != self.source:
+            raise InvalidInputError(
+                f"{self} has another source here than where the command was started, or was edited since: install the "
+                "same everywhere and run the command again."
+            )
+        return call
+
+    def _value(self, one: Any, other: Any, row: int, landmark_row: int | None) -> float:
+        call = self._call
+        try:
+            value = call(one, other)
+        except Exception as error:
+            raise _in_words(error, f"{self} fails for {_pair(row, landmark_row)}: {described(error)}") from error
+        return compared_number(
+            value, self.is_kernel, lambda given: f"{self} gives {given} for {_pair(row, landmark_row)}"
         )
+
+
+def source_of(call: Comparing, function: str) -> str:
+    """The digest of the files of the module that names a function and of the one that defines it; empty where they
+    cannot be read.
+
+    What a process has loaded it keeps, whatever becomes of the files: they are read once for it.
+    """
+    if id(call) not in _SOURCES:
+        _SOURCES[id(call)] = call, _digest_of_files(call, function)
+    return _SOURCES[id(call)][1]
+
+
+# By the identity of a function, which stays its own as long as the function is kept with it.
+_SOURCES: dict[int, tuple[Comparing, str]] = {}
+
+
+def _digest_of_files(call: Comparing, function: str) -> str:
+    defined_in = getattr(inspect.unwrap(call), "__module__", None)
+    digest = hashlib.sha256()
+    for module in dict.fromkeys((function.partition(":")[0], defined_in)):
+        path = getattr(sys.modules.get(module or ""), "__file__", None)
+        try:
+            digest.update(hashlib.sha256(Path(path or "").read_bytes()).digest())
+        except OSError:
+            return ""
+    return digest.hexdigest()
+
+
+def _pair(row: int, landmark_row: int | None) -> str:
+    return f"row {row} and " + ("itself" if landmark_row is None else f"the landmark in row {landmark_row}")
+
+
+def _in_words(error: Exception, words: str) -> Exception:
+    """An error of the user's function in our words. Faults that may pass keep their kind, by which they are tried
+    again."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, words)
+    kinds = (kind for kind in (TimeoutError, ConnectionError) if isinstance(error, kind))
+    return next(kinds, InvalidInputError)(words)

@@ -34,11 +34,13 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class DirectLandmarks(SingleStage):
-    """Rows `rows` (m,) and points `points` (m, D) of the landmarks, in the run's units."""
+    """Rows `rows` (m,) and points `points` (m, D) of the landmarks, in the run's units. Where rows repeat there may be
+    fewer of them than are wanted, but no fewer than `least`."""
 
     data: PreparedSource
     partitions: RowPartitions
     n_landmarks: int
+    least: int
     selection: str
     seed: int
     name = "landmarks"
@@ -62,7 +64,7 @@ class DirectLandmarks(SingleStage):
             if len(collapse_duplicates(points).first_rows) == self.n_landmarks:
                 return points, rows
         points, rows, first = self._candidates(n)
-        chosen = chosen_points(self.selection, points, first, self.n_landmarks, self.seed)
+        chosen = chosen_points(self.selection, points, first, min(self.n_landmarks, len(points)), self.seed)
         return points[chosen], rows[chosen]
 
     def _candidates(self, n: int) -> Candidates:
@@ -72,12 +74,19 @@ class DirectLandmarks(SingleStage):
             ranks, first = maxmin_candidates(n, min(n, wanted), self.seed)
             points, rows = rows_of_rank(self.data, self.partitions, ranks)
             distinct = collapse_duplicates(points)
-            if len(distinct.first_rows) >= self.n_landmarks:
-                leading = distinct.first_rows
-                return Candidates(points[leading], rows[leading], int(distinct.node_of[first]))
+            leading = distinct.first_rows
             if len(ranks) == n:
-                raise InvalidInputError(
-                    f"n_landmarks={self.n_landmarks} is out of range; {self.data.source.name} has "
-                    f"{len(distinct.first_rows)} distinct rows: use at most so many."
-                )
+                require_distinct(self.data.source.name, "rows", len(leading), self.n_landmarks, self.least)
+            if len(ranks) == n or len(leading) >= self.n_landmarks:
+                return Candidates(points[leading], rows[leading], int(distinct.node_of[first]))
             wanted *= ENLARGED
+
+
+def require_distinct(name: str, what: str, n_distinct: int, n_landmarks: int, least: int) -> None:
+    """Refuse landmarks where there are fewer distinct rows, or objects, than there must be."""
+    if n_distinct < least:
+        asked = f"n_landmarks={n_landmarks}" if least == n_landmarks else f"n_components={least - 1}"
+        most = n_distinct if least == n_landmarks else n_distinct - 1
+        raise InvalidInputError(
+            f"{asked} is out of range; {name} has {n_distinct} distinct {what}: use at most {most}."
+        )

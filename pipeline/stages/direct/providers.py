@@ -9,15 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.numerics.kernels import Kernel, automatic_gamma
-from pipeline.numerics.metrics import distances
+from pipeline.numerics.kernels import Kernel, automatic_gamma, gamma_in_unit
+from pipeline.numerics.metrics import SCALE_FREE, distances, require_directions
 from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import Outcome
 from pipeline.stages.validate import usable_rows
-from pipeline.types import AnyArray, BoolArray, FloatArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
-# Metrics and kernels that do not change when the data is scaled.
-SCALE_FREE = ("cosine", "correlation")
 # What a block of dissimilarities may take: 64 MB.
 BLOCK_BYTES = 1 << 26
 
@@ -80,9 +78,11 @@ class VectorRows:
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         points = self.data.read(start, stop)
         usable = usable_rows(points)
+        self._require_directions(points[usable], np.flatnonzero(usable) + start)
         return self.measured(points if usable.all() else points[usable]), usable
 
     def between(self) -> FloatArray:
+        self._require_directions(self._points, self.landmarks.ledger.read("rows").read())
         found = self.measured(self._points)
         return (found + found.T) / 2
 
@@ -96,6 +96,11 @@ class VectorRows:
             return self._kernel.dissimilarities(points, others)
         return distances(self.metric, points, others)
 
+    def _require_directions(self, points: AnyArray, rows: IntArray) -> None:
+        """Refuse points, of those rows of the source, whose angles to others are not defined."""
+        metric = self.metric if self.kernel is None else self.kernel.name
+        require_directions(self.data.source.name, points, metric, rows)
+
     @cached_property
     def _points(self) -> FloatArray:
         return np.asarray(self.landmarks.ledger.read("points").read())
@@ -103,10 +108,8 @@ class VectorRows:
     @cached_property
     def _kernel(self) -> Kernel:
         given = self.kernel or KernelChoice("linear")
-        if given.gamma is None:
-            gamma = automatic_gamma(self._points)
-        else:
-            gamma = float(np.ldexp(given.gamma, 2 * self.data.preprocessing.result_exponent))
+        told = gamma_in_unit(given.gamma, self.data.preprocessing.result_exponent)
+        gamma = automatic_gamma(self._points) if told is None else told
         return Kernel(given.name, gamma, given.degree, given.constant)
 
 

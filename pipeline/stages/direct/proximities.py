@@ -1,30 +1,34 @@
 """Proximities that are given: a matrix of landmarks x points, of which a block of points is read at a time.
 
-A square matrix of all points has any of its rows for landmarks, and only those are ever read. Of any other every row is
-a landmark, and an array beside it says which points they are.
+A square matrix of all points has any of its rows for landmarks. Once they are chosen only those are read, and of
+similarities the diagonal. Of any other every row is a landmark, and an array beside it says which points they are.
 """
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import checks
 from pipeline.numerics.kernels import dissimilarities_from_similarities
 from pipeline.numerics.landmark_choice import choose_by_dissimilarities
 from pipeline.numerics.landmarks import random_landmarks
 from pipeline.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.sources.matrices import Rows
 from pipeline.sources.proximities import (
     ProximitySource,
     check_dissimilarity_block,
     check_similarity_block,
     landmark_dissimilarities,
     landmark_similarities,
-    open_vector,
+)
+from pipeline.stages.direct.companions import (
+    digest_of_vector,
+    landmark_points,
+    no_own_similarities,
+    own_similarities,
 )
 from pipeline.stages.direct.providers import rows_per_block
 from pipeline.stages.stage import Outcome, SingleStage, Stage
@@ -60,7 +64,9 @@ class GivenLandmarks(SingleStage):
         return {**choice, "landmarks_key": self.landmarks_key, "similarities": self.similarities}
 
     def inputs(self) -> list[str]:
-        return [fingerprint_of(self.source)]
+        if self.landmarks_key is None:
+            return [fingerprint_of(self.source)]
+        return [fingerprint_of(self.source), digest_of_vector("landmarks_key", self.source, self.landmarks_key)]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         matrix_rows, rows = self._chosen()
@@ -92,37 +98,21 @@ class GivenLandmarks(SingleStage):
         return np.sort(candidates[choose_by_dissimilarities(self.selection, between, m, self.seed)])
 
 
-def landmark_points(source: ProximitySource, key: str) -> IntArray:
-    """The point that each landmark is: an array beside the matrix, or a file of its own."""
-    found = _vector(source, key)
-    rows = checks.row_indices("landmarks_key", found, source.n_points)
-    if len(rows) != source.n_landmarks or len(np.unique(rows)) != len(rows):
-        raise InvalidInputError(
-            f"landmarks_key={key!r} names {len(rows)} points, {len(np.unique(rows))} of them different; {source.name} "
-            f"has {source.n_landmarks} rows, and each must be another point."
-        )
-    return rows
-
-
-def _vector(source: ProximitySource, key: str) -> AnyArray:
-    if Path(key).suffix == ".npy":
-        rows = open_vector(key)
-        return rows.read(0, rows.shape[0])
-    return source.companion(key)
-
-
 @dataclass(frozen=True)
 class ScanProximities(Stage):
-    """Look at every proximity that will be used, before anything expensive. `content` is their digest."""
+    """Look at every proximity that will be used, before anything expensive. `content` is their digest. Similarities may
+    be negative, unless they are taken for affinities."""
 
     source: ProximitySource
     landmarks: Outcome
     partitions: RowPartitions
     similarities: bool
+    affinity: bool = False
     name = "validate"
 
     def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "similarities": self.similarities}
+        looked_for = {"similarities": self.similarities, **({"affinity": True} if self.affinity else {})}
+        return {"rows_each": self.partitions.rows_each, **looked_for}
 
     def inputs(self) -> list[str]:
         return [fingerprint_of(self.source), self.landmarks.ledger.digest]
@@ -157,8 +147,10 @@ class ScanProximities(Stage):
             yield start, self.source.columns(start, min(start + step, grain.stop), self._matrix_rows)
 
     def _check(self, block: FloatArray, first: int) -> None:
-        checked = check_similarity_block if self.similarities else check_dissimilarity_block
-        checked(block, first, self.source.name, self._matrix_rows)
+        if self.similarities:
+            check_similarity_block(block, first, self.source.name, self._matrix_rows, self.affinity)
+        else:
+            check_dissimilarity_block(block, first, self.source.name, self._matrix_rows)
 
     @cached_property
     def _matrix_rows(self) -> IntArray:
@@ -182,8 +174,12 @@ def rows_of_landmarks(source: ProximitySource, landmarks: Outcome) -> IntArray:
 @dataclass(frozen=True)
 class GivenRows:
     """A provider of proximities as they are given; similarities as the dissimilarities that they induce, unless
-    `affinity` takes them as they are. `own_key` names those of each point to itself, else on the diagonal. New points
-    are measured in units of 2^`fitted_exponent`, those of the fit.
+    `affinity` takes them as they are. `own_key` names those of each point to itself, else on the diagonal.
+
+    With `zero_own` what a landmark is to itself is 0, as methods need it that know a landmark by that: on a diagonal
+    there may be rounding, and affinities have any value there.
+
+    New points are measured in units of 2^`fitted_exponent`, those of the fit. A matrix of them has no diagonal.
     """
 
     source: ProximitySource
@@ -193,11 +189,15 @@ class GivenRows:
     affinity: bool = False
     own_key: str | None = None
     fitted_exponent: int | None = None
+    zero_own: bool = False
 
     @property
     def identity(self) -> list[str]:
-        kind = f"similarities={self.similarities} affinity={self.affinity} own={self.own_key}"
-        return [str(self.scanned.figures["content"]), self.landmarks.ledger.digest, kind]
+        content = [str(self.scanned.figures["content"]), self.landmarks.ledger.digest]
+        zero = " zero_own" if self.zero_own else ""
+        if self.affinity:
+            return [*content, f"affinities{zero}"]
+        return [*content, f"similarities={self.similarities} affinity=False own={self._own_digest}{zero}"]
 
     @property
     def n_landmarks(self) -> int:
@@ -211,13 +211,7 @@ class GivenRows:
         return 0 if self.affinity else exponent // 2 if self.similarities else exponent
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
-        block = self.source.columns(start, stop, self._matrix_rows)
-        everything = np.ones(stop - start, dtype=np.bool_)
-        if self.affinity:
-            return block, everything
-        if not self.similarities:
-            return np.ldexp(block, -self.exponent), everything
-        return self._induced(block, self._own(start, stop)), everything
+        return self._measured(start, stop), np.ones(stop - start, dtype=np.bool_)
 
     def between(self) -> FloatArray:
         rows = self._landmark_points
@@ -225,22 +219,35 @@ class GivenRows:
         if not self.similarities:
             return np.ldexp(landmark_dissimilarities(found, self._matrix_rows, rows, self.source.name), -self.exponent)
         found = landmark_similarities(found, self._matrix_rows, rows, self.source.name)
-        return found if self.affinity else self._induced(found, found.diagonal())
+        if not self.affinity:
+            return self._induced(found, found.diagonal())
+        if self.zero_own:
+            np.fill_diagonal(found, 0.0)
+        return found
+
+    def _measured(self, start: int, stop: int) -> FloatArray:
+        block = self.source.columns(start, stop, self._matrix_rows)
+        if self.similarities and not self.affinity:
+            return self._induced(block, self._own(start, stop))
+        if self.zero_own:
+            points = self._landmark_points
+            here = np.flatnonzero((start <= points) & (points < stop))
+            block[points[here] - start, here] = 0.0
+        return block if self.affinity else np.ldexp(block, -self.exponent)
 
     def _induced(self, similarities: FloatArray, own: FloatArray) -> FloatArray:
         """Signed roots of squared dissimilarities [T eq. 2-5]."""
-        of_landmarks = self.landmarks.ledger.read("own").read()
-        scaled = (np.ldexp(part, -2 * self.exponent) for part in (similarities, own, of_landmarks))
+        scaled = (np.ldexp(part, -2 * self.exponent) for part in (similarities, own, self._own_of_landmarks))
         return dissimilarities_from_similarities(*scaled)
 
     def _own(self, start: int, stop: int) -> FloatArray:
         if self.own_key is not None:
-            return self._own_values[start:stop]
-        if not self.source.is_square:
-            raise InvalidInputError(
-                f"{self.source.name} does not have the similarities of points to themselves; name an array of them "
-                "with own_key."
-            )
+            return self._own_rows.read(start, stop).astype(np.float64)
+        if self.fitted_exponent is not None or not self.source.is_square:
+            raise no_own_similarities(self.source)
+        if self.n_landmarks == self.source.n_points:
+            # Rows of the matrix may be in another order than its columns then.
+            return self._own_of_landmarks[np.argsort(self._landmark_points)[start:stop]]
         parts = []
         for first in range(start, stop, DIAGONAL_ROWS):
             rows = np.arange(first, min(first + DIAGONAL_ROWS, stop))
@@ -248,15 +255,16 @@ class GivenRows:
         return np.concatenate(parts)
 
     @cached_property
-    def _own_values(self) -> FloatArray:
-        values = _vector(self.source, self.own_key or "").astype(np.float64)
-        if len(values) != self.source.n_points:
-            raise InvalidInputError(
-                f"own_key={self.own_key!r} has {len(values)} entries; {self.source.name} has {self.source.n_points} "
-                "points: one is needed for each."
-            )
-        checks.require_finite("own_key", values)
-        return values
+    def _own_digest(self) -> str | None:
+        return None if self.own_key is None else digest_of_vector("own_key", self.source, self.own_key)
+
+    @cached_property
+    def _own_rows(self) -> Rows:
+        return own_similarities(self.source, self.own_key or "")
+
+    @cached_property
+    def _own_of_landmarks(self) -> FloatArray:
+        return np.asarray(self.landmarks.ledger.read("own").read())
 
     @cached_property
     def _landmark_points(self) -> IntArray:

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.numerics.answers import Answers, answers_of
-from pipeline.stages.embed import NEAREST
+from pipeline.stages.direct.asked import trust_columns
 from pipeline.stages.model import load_any_model
 from pipeline.stages.space import registered
 from pipeline.stages.stage import Outcome
@@ -37,7 +37,7 @@ class DirectSpace:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the trust columns."""
-        return (*self.answers.columns, NEAREST)
+        return trust_columns(self.answers)
 
     @property
     def exponent(self) -> int:

@@ -15,7 +15,6 @@ from pipeline.partitions import RowPartitions
 from pipeline.stages.exchange import write_in_row_order
 from pipeline.stages.inverse.gather import GatheredRows, RowsOfNodes
 from pipeline.stages.inverse.index import Index
-from pipeline.stages.inverse.search import MOST_ROWS_OF_NODE
 from pipeline.stages.partition import EXCHANGE_BYTES
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
@@ -49,6 +48,7 @@ class Invert(Stage):
     n_columns: int
     kernel: Kernel
     name = "invert"
+    version = 3
 
     def settings(self) -> Json:
         kernel = {"kind": self.kernel.kind, "power": self.kernel.exponent, "scale": self.kernel.scale}
@@ -65,7 +65,7 @@ class Invert(Stage):
         found = stencils(hoods.queries, hoods.coordinates, hoods.places, self.kernel)
         values = np.empty((len(hoods.queries), self.n_columns))
         merged = np.zeros(len(hoods.queries), dtype=np.bool_)
-        for block, rows, local in self._blocks(hoods):
+        for block, rows, local in self._blocks(hoods, self._gathered_rows()):
             means, differ = rows.means()
             values[block] = replace(found, neighborhoods=local, weights=found.weights[block]).combine(means)
             merged[block] = differ[local].any(axis=1)
@@ -85,11 +85,17 @@ class Invert(Stage):
             return Neighborhoods(points, nodes, np.zeros((1, points.shape[1])), near)
         return Neighborhoods(points, nodes, self.index.opened().nodes(nodes)[0], places.reshape(near.shape))
 
-    def _blocks(self, hoods: Neighborhoods) -> Iterator[tuple[slice, RowsOfNodes, IntArray]]:
-        """Consecutive queries, all rows of the nodes that they need, and the places (b, k) of those of each."""
-        gathered = GatheredRows(self.gathered, self.n_source_partitions)
-        most_rows = BLOCK_BYTES // (8 * self.n_columns)
-        for block in blocks_of(hoods.places, gathered.sizes(hoods.nodes), most_rows):
+    def _gathered_rows(self) -> GatheredRows:
+        return GatheredRows(self.gathered, self.n_source_partitions)
+
+    @property
+    def _most_rows(self) -> int:
+        """Rows of the data that are in memory at once."""
+        return max(1, BLOCK_BYTES // (8 * self.n_columns))
+
+    def _blocks(self, hoods: Neighborhoods, gathered: GatheredRows) -> Iterator[tuple[slice, RowsOfNodes, IntArray]]:
+        """Consecutive queries, the rows of the nodes that they need, and the places (b, k) of those of each."""
+        for block in blocks_of(hoods.places, gathered.sizes(hoods.nodes), self._most_rows):
             needed, local = np.unique(hoods.places[block], return_inverse=True)
             yield block, gathered.of(hoods.nodes[needed]), local.reshape(hoods.places[block].shape)
 
@@ -111,61 +117,78 @@ class LeaveOut(Invert):
     name = "leave_out"
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        hoods = self._neighborhoods(partition)
-        near, alone = self._others(hoods)
+        hoods, gathered = self._neighborhoods(partition), self._gathered_rows()
+        near, alone = _others(hoods, gathered)
         found = stencils(hoods.queries, hoods.coordinates, near, self.kernel)
-        rows, query_of = (self.queries.ledger.part(name, partition).read() for name in ("rows", "node_of"))
-        errors, sizes = np.full((2, len(rows)), np.nan)
+        own = _OwnRows(*(self.queries.ledger.part(name, partition).read() for name in ("rows", "node_of")))
+        own_weights = np.where(alone, 0.0, found.weights[:, 0])
         merged = np.zeros(len(hoods.queries), dtype=np.bool_)
-        for block, known, local in self._blocks(hoods):
+        for block, known, local in self._blocks(hoods, gathered):
             means, differ = known.means()
             listed = np.where(near[block] == NOBODY, NOBODY, local)
             predicted = replace(found, neighborhoods=listed, weights=found.weights[block]).combine(means)
             merged[block] = (differ[local] & (listed != NOBODY)).any(axis=1)
-            mine = np.flatnonzero((query_of >= block.start) & (query_of < block.stop))
-            own_weights = np.where(alone, 0.0, found.weights[:, 0])[query_of[mine]]
-            places = query_of[mine] - block.start
-            left_out = _without(known, means, rows[mine], local[places, 0], own_weights)
-            errors[mine], sizes[mine] = left_out.measured(predicted[places])
-        columns = {"error": errors, "relative_error": errors / np.where(sizes > 0, sizes, 1.0)}
-        columns |= {name: column[query_of] for name, column in self._judged(found, merged).items()}
-        return {"n_queries": len(rows)}, _write_rows(ledger, partition, rows, self.partitions, columns)
+            late = own.measure(block, known, means, local[:, 0], own_weights[block], predicted)
+            for query in late.tolist():
+                node = int(hoods.nodes[hoods.places[query, 0]])
+                for numbers, values in gathered.beyond(node, self._most_rows):
+                    own.measure_beyond(numbers, values, predicted[query - block.start])
+        columns = {"error": own.errors, "relative_error": own.errors / np.where(own.sizes > 0, own.sizes, 1.0)}
+        columns |= {name: column[own.query_of] for name, column in self._judged(found, merged).items()}
+        return {"n_queries": len(own.rows)}, _write_rows(ledger, partition, own.rows, self.partitions, columns)
 
-    def _others(self, hoods: Neighborhoods) -> tuple[IntArray, BoolArray]:
-        """The places (q, k) of each query's neighbors without itself, and whether no other row is in its place.
 
-        Its own node comes first, and stays where others are there too.
+def _others(hoods: Neighborhoods, gathered: GatheredRows) -> tuple[IntArray, BoolArray]:
+    """The places (q, k) of each query's neighbors without itself, and whether no other row is in its place.
+
+    Its own node comes first, and stays where others are there too.
+    """
+    near = hoods.places.copy()
+    alone = gathered.sizes(hoods.nodes)[near[:, 0]] == 1
+    near[alone, 0] = NOBODY
+    return near, alone
+
+
+class _OwnRows:
+    """Numbers (r,) of rows that are left out, and the queries (r,) that they are at; of each its size, and how far it
+    is from what the others predict."""
+
+    def __init__(self, rows: IntArray, query_of: IntArray) -> None:
+        self.rows, self.query_of = rows, query_of
+        self.errors, self.sizes = np.full((2, len(rows)), np.nan)
+        self._sorter = np.argsort(rows)
+
+    def measure(
+        self,
+        block: slice,
+        known: RowsOfNodes,
+        means: FloatArray,
+        own_places: IntArray,
+        weights: FloatArray,
+        predicted: FloatArray,
+    ) -> IntArray:
+        """Of the queries of a block measure the rows that are known; the queries, rising, that have others beside.
+
+        own_places (b,) are those of the queries' own nodes, weights (b,) what these have in the predictions (b, D).
         """
-        sizes = GatheredRows(self.gathered, self.n_source_partitions).sizes(hoods.nodes)
-        near = hoods.places.copy()
-        alone = sizes[near[:, 0]] == 1
-        near[alone, 0] = NOBODY
-        return near, alone
+        mine = np.flatnonzero((self.query_of >= block.start) & (self.query_of < block.stop))
+        found = known.find(self.rows[mine])
+        late, mine, found = mine[found < 0], mine[found >= 0], found[found >= 0]
+        queries = self.query_of[mine] - block.start
+        places, rows = own_places[queries], known.values[found]
+        # With m in the mean, it is off by 1 / (m - 1) of what the row is off it.
+        factors = weights[queries] / np.maximum(known.counts[places] - 1, 1)
+        shifts = np.where(known.counts[places] > 1, factors, 0.0)[:, None] * (means[places] - rows)
+        self._keep(mine, rows, predicted[queries] + shifts)
+        return np.unique(self.query_of[late])
 
+    def measure_beyond(self, numbers: IntArray, values: FloatArray, predicted: FloatArray) -> None:
+        """Rows (p, D) by their numbers (p,), which are in no mean and so change nothing of the prediction (D,)."""
+        self._keep(self._sorter[np.searchsorted(self.rows, numbers, sorter=self._sorter)], values, predicted)
 
-class _LeftOut(NamedTuple):
-    """Rows (r, D), and what leaving them out of their node's mean adds to a prediction (r, D)."""
-
-    rows: FloatArray
-    shifts: FloatArray
-
-    def measured(self, predicted: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Distances (r,) from what is predicted, and sizes (r,) of the rows."""
-        missed = self.rows - (predicted + self.shifts)
-        return np.sqrt((missed**2).sum(axis=1)), np.sqrt((self.rows**2).sum(axis=1))
-
-
-def _without(
-    known: RowsOfNodes, means: FloatArray, numbers: IntArray, places: IntArray, weights: FloatArray
-) -> _LeftOut:
-    """Rows by their numbers (r,), with the places (r,) of their nodes and the weights (r,) that those have."""
-    sorter = np.argsort(known.rows)
-    found = sorter[np.searchsorted(known.rows, numbers, sorter=sorter)]
-    rows, counts = known.values[found], known.counts[places]
-    # With m in the mean, it is off by 1 / (m - 1) of what the row is off it; rows beyond the first are in no mean.
-    counted = (known.ranks[found] < MOST_ROWS_OF_NODE) & (counts > 1)
-    factors = np.where(counted, weights / np.maximum(counts - 1, 1), 0.0)
-    return _LeftOut(rows, factors[:, None] * (means[places] - rows))
+    def _keep(self, which: IntArray, rows: FloatArray, predicted: FloatArray) -> None:
+        self.errors[which] = np.sqrt(((rows - predicted) ** 2).sum(axis=1))
+        self.sizes[which] = np.sqrt((rows**2).sum(axis=1))
 
 
 def _write_rows(

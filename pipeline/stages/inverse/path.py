@@ -6,7 +6,6 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
-from pipeline.errors import InvalidInputError
 from pipeline.numerics.neighbors import neighbors_within
 from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
@@ -21,8 +20,8 @@ MOST_POINTS, FEWEST_NEIGHBORS = 4000, 10
 
 @dataclass(frozen=True)
 class Path(SingleStage):
-    """Positions (steps, d) from the point of one row to that of another: in a straight line, or along the data, which
-    is the shortest way between neighbors among some embedded points."""
+    """Positions (steps, d) from the point of one row to that of another, both embedded: in a straight line, or along
+    the data, which is the shortest way between neighbors among some embedded points."""
 
     source: Source
     scanned: Outcome
@@ -41,11 +40,6 @@ class Path(SingleStage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         ends = np.concatenate([self.source.read(row, row + 1) for row in self.rows])
-        for row, end in zip(self.rows, ends, strict=True):
-            if not np.isfinite(end).all():
-                raise InvalidInputError(
-                    f"path={self.rows[0]},{self.rows[1]}: row {row} takes no part in the embedding; choose another."
-                )
         corners = ends if self.along == "straight" else self._along_the_data(ends)
         ledger.write("positions", resampled(corners, self.steps))
         return {"length": float(_lengths(corners).sum()), "n_corners": len(corners)}, ["positions"]

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.inverse_places import MOST_ROWS_OF_NODE, ranks_within
 from pipeline.partitions import RowPartitions
 from pipeline.stages.inverse.index import Index
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, IntArray, Json
-
-# Rows in the same place whose mean is taken: the first, if there are more. Rows that repeat by the million are alike.
-MOST_ROWS_OF_NODE = 64
 
 
 @dataclass(frozen=True)
@@ -22,8 +20,8 @@ class SearchEmbedded(Stage):
     """Numbers of the nodes nearest to each query, nearest first; and the rows (r,) that they stand for, rising, with
     their nodes (r,).
 
-    To leave queries out, one more is searched for: the first is the query itself. Their own rows are then among those
-    listed, whatever their number.
+    To leave queries out, one more is searched for: the first is the query itself. Their own rows are then listed too
+    where they are `beyond` (r,) those that make the mean of their node.
     """
 
     index: Index
@@ -32,6 +30,7 @@ class SearchEmbedded(Stage):
     n_neighbors: int
     leaves_out: bool = False
     name = "search"
+    version = 2
 
     def settings(self) -> Json:
         left_out = {"leaves_out": True} if self.leaves_out else {}
@@ -56,21 +55,23 @@ class SearchEmbedded(Stage):
         needed = np.zeros(self.index.n_nodes, dtype=np.bool_)
         for partition in figures:
             needed[ledger.part("needed", partition).read()] = True
-        rows, nodes = self._rows_of(needed)
+        rows, nodes, beyond = self._rows_of(needed)
         order = np.argsort(rows)
         bounds = np.arange(self.source_partitions.count + 1) * self.source_partitions.rows_each
-        arrays: dict[str, AnyArray] = {"rows": rows[order], "nodes": nodes[order]}
+        arrays: dict[str, AnyArray] = {"rows": rows[order], "nodes": nodes[order], "beyond": beyond[order]}
         arrays["bounds"] = np.searchsorted(arrays["rows"], bounds)
         for name, array in arrays.items():
             ledger.write(name, array)
         return {"n_nodes": int(np.count_nonzero(needed)), "n_rows": len(rows)}, list(arrays)
 
-    def _rows_of(self, needed: BoolArray) -> tuple[IntArray, IntArray]:
-        """Rows that some nodes stand for, and which node each: group by group, in no order of the rows."""
+    def _rows_of(self, needed: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
+        """Rows that some nodes stand for, which node each, and whether it is beyond those of the mean: group by group,
+        in no order of the rows."""
         ordered = self.index.ordered.ledger
         offsets = np.cumsum([0, *self.index.ordered.figures["nodes_each"]])
         own = self._own_rows()
         rows, nodes = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        beyond = [np.empty(0, dtype=np.bool_)]
         for group in range(len(offsets) - 1):
             of_group = ordered.part("rows", group).read()
             node_of = ordered.part("node_of", group).read() + int(offsets[group])
@@ -78,19 +79,15 @@ class SearchEmbedded(Stage):
             of_group, node_of = of_group[wanted], node_of[wanted]
             order = np.lexsort((of_group, node_of))
             of_group, node_of = of_group[order], node_of[order]
-            kept = (ranks_within(node_of) < MOST_ROWS_OF_NODE) | np.isin(of_group, own)
+            late = ranks_within(node_of) >= MOST_ROWS_OF_NODE
+            kept = ~late | np.isin(of_group, own)
             rows.append(of_group[kept])
             nodes.append(node_of[kept])
-        return np.concatenate(rows), np.concatenate(nodes)
+            beyond.append(late[kept])
+        return np.concatenate(rows), np.concatenate(nodes), np.concatenate(beyond)
 
     def _own_rows(self) -> IntArray:
         """The queries' own rows, if they are left out."""
         groups = range(self.n_partitions() if self.leaves_out else 0)
         own = [self.queries.ledger.part("rows", group).read() for group in groups]
         return np.concatenate([np.empty(0, dtype=np.int64), *own])
-
-
-def ranks_within(labels: IntArray) -> IntArray:
-    """Of labels that do not fall, how many of the same come before each."""
-    starts = np.flatnonzero(np.diff(labels, prepend=-1))
-    return np.asarray(np.arange(len(labels)) - np.repeat(starts, np.diff(starts, append=len(labels))))

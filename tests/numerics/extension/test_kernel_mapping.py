@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.extension.kernel_mapping import interpolating_coefficients, kernel_mapping
+from pipeline.numerics.extension.kernel_mapping import (
+    WIDTH_FACTORS,
+    interpolating_coefficients,
+    kernel_mapping,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -25,7 +30,8 @@ def problem(seed, m=30, p=12, d=2):
 
 def by_the_paper(between, coordinates, to_landmarks, factor):
     """[G eq. 43-51] word for word, for distances at which nothing underflows."""
-    widths = factor * np.where(np.eye(len(between)) > 0, np.inf, between).min(axis=1)
+    nearest = np.where(np.eye(len(between)) > 0, np.inf, between).min(axis=1)
+    widths = factor * np.minimum(nearest, 3 * np.median(nearest))
 
     def shares(distances):
         kernel = np.exp(-(distances**2) / (2 * widths**2))
@@ -61,6 +67,33 @@ def test_points_among_the_landmarks_come_near_where_they_belong():
     assert errors[0] < 0.6 * errors[1]
 
 
+def along_a_graph(m, p, dim=30, k=5):
+    """Landmarks in many dimensions and their geodesics, in which hubs are near to all; new points hang on their nearest
+    landmarks."""
+    rng = np.random.default_rng(0)
+    landmarks, points = rng.normal(size=(m, dim)), rng.normal(size=(p, dim))
+    apart, to_landmarks = cdist(landmarks, landmarks), cdist(points, landmarks)
+    reach = np.sort(apart, axis=1)[:, [k]]
+    between = shortest_path(np.where((apart <= reach) | (apart <= reach.T), apart, 0.0), directed=False)
+    nearest = np.argsort(to_landmarks, axis=1)[:, :k]
+    beyond = np.take_along_axis(to_landmarks, nearest, axis=1)
+    return between, landmarks[:, :2], (beyond[:, :, None] + between[nearest]).min(axis=1), points[:, :2]
+
+
+@pytest.mark.parametrize(
+    ("made", "best"), [(lambda: problem(1, m=400, p=200), 1.0), (lambda: along_a_graph(200, 100), 0.5)]
+)
+def test_the_width_is_the_one_of_those_tried_that_places_others_best(made, best):
+    between, coordinates, to_landmarks, expected = made()
+
+    def error(factor):
+        placed = kernel_mapping(between, coordinates, factor).place(to_landmarks).coordinates
+        return np.mean((placed - expected) ** 2)
+
+    assert min(WIDTH_FACTORS, key=error) == best
+    assert error(None) == error(best)
+
+
 @pytest.mark.parametrize("far", [1e2, 1e8, 1e150])
 def test_a_far_point_goes_to_the_landmark_nearest_in_units_of_its_width(far):
     between, coordinates, _, _ = problem(2)
@@ -79,7 +112,18 @@ def test_the_residual_is_the_least_distance_in_units_of_widths():
     expected = (to_landmarks / placer.widths).min(axis=1)
     np.testing.assert_allclose(placer.place(to_landmarks).residual, expected, rtol=1e-14)
     nearest = np.where(np.eye(30) > 0, np.inf, between).min(axis=1)
-    np.testing.assert_allclose(placer.widths, 0.5 * nearest)
+    np.testing.assert_allclose(placer.widths, 0.5 * np.minimum(nearest, 3 * np.median(nearest)))
+
+
+@pytest.mark.parametrize("away", [10.0, 1000.0])
+def test_one_landmark_far_away_does_not_spoil_the_others(away):
+    rng = np.random.default_rng(0)
+    landmarks, points = np.vstack([rng.normal(size=(60, 2)), [[away, 0.0]]]), rng.normal(size=(200, 2))
+    between, to_landmarks = cdist(landmarks, landmarks), cdist(points, landmarks)
+    placed = kernel_mapping(between, landmarks).place(to_landmarks).coordinates
+    without = kernel_mapping(between[:-1, :-1], landmarks[:-1]).place(to_landmarks[:, :-1]).coordinates
+    errors = [np.sqrt(np.mean((found - points) ** 2)) for found in (placed, without)]
+    assert errors[0] < 1.5 * errors[1]
 
 
 @pytest.mark.parametrize("moved", [0.0, 1.0])
