@@ -2,14 +2,12 @@
 
 The search corrects labels: a node whose lengths were shortened waits to be scanned, and a scan offers its neighbors the
 way over it. Whatever the order of scans, the end is the same to the bit, the least over all paths of the sum of
-weights taken from the source on. So the order is free, and chosen for few scans and near memory:
+weights taken from the source on. So the order is free, and chosen for few scans and near memory: nodes wait in buckets
+by their distance from the first source, the center of the others, as far as it is known by then. Far from them all
+fronts move the same way, and one scan of a node serves all; near them a node is scanned a few times.
 
-- Nodes wait in buckets by their distance from one center of the sources. Far from them all fronts move the same way,
-  and one scan of a node serves all; near them a node is scanned a few times.
-- Those distances come from a search of the same kind from that center alone.
-
-Where sources are far apart, nodes wait by their distance from the nearest of them instead; very far, each is searched
-alone. Where weights differ wildly a search gives up after so many scans and a heap is used: slower, never wrong.
+Where sources are far apart, nodes wait by their distance from the nearest of them instead. Where weights differ wildly
+a search gives up after so many scans, each source is searched alone and, if need be, by a heap: slower, never wrong.
 """
 
 import heapq
@@ -26,11 +24,13 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 # Scans of a node, on average, after which a search gives up: one from several sources, one from a single source.
 MOST_SCANS, MOST_SCANS_ALONE = 6, 4
 # Sources farther from the first than this share of the farthest node have no front in common. So it is among images,
-# and wherever all points are about as far from each other. Much farther, and most nodes are scanned once for each.
-FAR_APART, TOO_FAR_APART = 0.28, 0.5
-# Buckets are narrower where the search is from one center: a node's place in them says just when it is to be scanned.
+# and wherever all points are about as far from each other.
+FAR_APART = 0.28
+# Nodes looked at to learn how far the farthest is.
+SAMPLED_NODES = 1000
+# Buckets are narrower for one source: a node's place in them says just when it is to be scanned.
 NARROWER = 4
-# Buckets open at once while distances from a center spread; a longer edge leads into the last of them.
+# Buckets open at once; a longer edge leads into the last of them.
 RING = 1024
 # Weights looked at to learn how wide a bucket should be.
 SAMPLED_WEIGHTS = 10_000
@@ -69,11 +69,12 @@ class PathSearch:
         self._graph = graph
         n_nodes = graph.n_nodes
         self._lengths = np.empty((n_nodes, LANES))
-        self._from_start, self._nearest = np.empty(n_nodes), np.empty(n_nodes, dtype=np.int32)
-        self._bucket_of = np.empty(n_nodes, dtype=np.int32)
+        self._alone, self._nearest = np.empty(n_nodes), np.empty(n_nodes, dtype=np.int32)
         # Whether a node waits to be scanned, the next one in its bucket, and those of the current bucket.
         self._waiting, self._next_of = np.zeros(n_nodes, dtype=np.uint8), np.empty(n_nodes, dtype=np.int32)
         self._queue = np.empty(n_nodes + 1, dtype=np.int32)
+        # Whether the sources before were far apart: most likely the next ones are, too.
+        self._far_apart = False
 
     def lengths(self, sources: IntArray) -> FloatArray:
         """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none.
@@ -82,14 +83,15 @@ class PathSearch:
         filled anew by the next search.
         """
         self._lengths.fill(np.inf)
-        if len(sources) and not self._search_together(sources):
-            self._search_each(sources)
+        if len(sources):
+            for lane in self._not_found_together(sources):
+                self._lengths[:, lane] = self._lengths_from(int(sources[lane]))
         return self._lengths
 
     def spread(self, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
         """The length (n,) of each node's shortest path from the nearest start, and which that is, -1 where none leads
         to it; and whether these are final: not, if so many scans did not suffice. For now, as `lengths` are."""
-        graph, lengths, nearest = self._graph, self._from_start, self._nearest
+        graph, lengths, nearest = self._graph, self._alone, self._nearest
         lengths.fill(np.inf)
         nearest.fill(-1)
         lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
@@ -103,25 +105,24 @@ class PathSearch:
             _search_by_heap(*self._csr, source, lengths)
         return lengths
 
-    def _search_together(self, sources: IntArray) -> bool:
-        """Whether one search found the lengths from all sources."""
-        from_start = self._lengths_from(int(sources[0]))
-        apart, farthest = from_start[sources].max(), _farthest(from_start)
-        if apart > TOO_FAR_APART * farthest:
-            return False
-        if apart > FAR_APART * farthest:
-            from_start, _, final = self.spread(sources)
-            if not final:
-                return False
-        width = max(self._graph.bucket_width, _farthest(from_start) / self._graph.n_nodes)
-        n_buckets = _place_in_buckets(from_start, width, self._bucket_of) + 1
-        final = _scan_by_buckets(*self._csr, sources, self._bucket_of, n_buckets, *self._waits, self._lengths)
+    def _not_found_together(self, sources: IntArray) -> IntArray:
+        """Search from all sources at once; the lanes of those from which that did not find every length."""
+        lengths, by_nearest = self._lengths, self._far_apart
+        final = _scan_together(*self._csr, sources, by_nearest, self._graph.bucket_width, *self._waits, lengths)
         self._waiting.fill(0)
-        return final
+        if not final:
+            self._far_apart = True
+            return np.arange(len(sources))
+        from_first = lengths[sources, 0]
+        lost = np.isinf(from_first)
+        self._far_apart = bool(from_first[~lost].max() > FAR_APART * self._farthest())
+        # Nothing is known of what lies around a source until the front of the first one comes by.
+        return np.flatnonzero(lost & (not by_nearest))
 
-    def _search_each(self, sources: IntArray) -> None:
-        for lane, source in enumerate(sources.tolist()):
-            self._lengths[:, lane] = self._lengths_from(source)
+    def _farthest(self) -> float:
+        """About how far the farthest node is from the first source."""
+        sample = self._lengths[:: max(1, self._graph.n_nodes // SAMPLED_NODES), 0]
+        return float(sample.max(initial=0.0, where=np.isfinite(sample)))
 
     @property
     def _csr(self) -> tuple[AnyArray, AnyArray, AnyArray]:
@@ -133,66 +134,63 @@ class PathSearch:
 
 
 @compiled
-def _farthest(lengths: AnyArray) -> float:
-    """The greatest length of a path that there is."""
-    farthest = 0.0
-    for length in lengths:
-        if farthest < length < np.inf:
-            farthest = length
-    return farthest
-
-
-@compiled
-def _place_in_buckets(lengths: AnyArray, width: float, bucket_of: AnyArray) -> int:
-    """Every node's bucket by its length, those without a path in the first; the last bucket."""
-    last = 0
-    for node in range(len(lengths)):
-        bucket = int(lengths[node] / width) if lengths[node] < np.inf else 0
-        bucket_of[node] = bucket
-        last = max(last, bucket)
-    return last
-
-
-@compiled
-def _scan_by_buckets(
+def _scan_together(
     offsets: AnyArray,
     targets: AnyArray,
     weights: AnyArray,
     sources: AnyArray,
-    bucket_of: AnyArray,
-    n_buckets: int,
+    by_nearest: bool,
+    width: float,
     waiting: AnyArray,
     next_of: AnyArray,
     queue: AnyArray,
     lengths: AnyArray,
 ) -> bool:
-    """Fill in the lengths from all sources, one a lane; False if that took too many scans and they are not final."""
+    """Fill in the lengths from all sources, one a lane; False if that took too many scans and they are not final.
+
+    A node waits where the first length put it, though it may shorten; some nodes are scanned again for that. By the
+    first source, a node that only other fronts have reached does not wait at all: that of the first is still to come.
+    """
     # A node waits in one list: that of a bucket to come, or the queue of the current one, which is a ring.
-    first_of = np.full(n_buckets, -1, dtype=np.int32)
+    first_of = np.full(RING, -1, dtype=np.int32)
     for lane in range(len(sources)):
         lengths[sources[lane], lane] = 0.0
-        if not waiting[sources[lane]]:
-            waiting[sources[lane]] = 1
-            _put(first_of, next_of, bucket_of[sources[lane]], sources[lane])
-    scans_left = MOST_SCANS * len(bucket_of) + RING
-    for bucket in range(n_buckets):
-        begin, end = 0, _emptied(first_of, next_of, bucket, offsets, queue)
+    starts = sources if by_nearest else sources[:1]
+    n_waiting, bucket, per_length = _put_all(starts, waiting, first_of, next_of), 0, 1.0 / width
+    scans_left = MOST_SCANS * len(waiting) + RING
+    while n_waiting > 0 and scans_left > 0:
+        begin, end = 0, _emptied(first_of, next_of, bucket % RING, offsets, queue)
         while begin != end and scans_left > 0:
             u = np.uint64(queue[begin])
             begin = _following(begin, queue)
             _fetch_ahead(offsets, targets, weights, lengths, queue, begin, end)
             waiting[u] = 0
+            n_waiting -= 1
             scans_left -= 1
             for edge in range(np.uint64(offsets[u]), np.uint64(offsets[u + np.uint64(1)])):
                 v = np.uint64(targets[edge])
                 if relax(lengths, u, v, np.float64(weights[edge])) and not waiting[v]:
+                    front = _least(lengths[v]) if by_nearest else lengths[v, 0]
+                    if front == np.inf:
+                        continue
                     waiting[v] = 1
-                    if bucket_of[v] > bucket:
-                        _put(first_of, next_of, bucket_of[v], v)
+                    n_waiting += 1
+                    place = int(min(front * per_length, bucket + RING - 1.0))
+                    if place > bucket:
+                        _put(first_of, next_of, place % RING, v)
                     else:
                         queue[end] = v
                         end = _following(end, queue)
-    return scans_left > 0
+        bucket += 1
+    return n_waiting == 0
+
+
+@compiled
+def _least(row: AnyArray) -> float:
+    least: float = row[0]
+    for lane in range(1, LANES):
+        least = min(least, row[lane])
+    return least
 
 
 @compiled

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from scipy.sparse import block_diag, csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from pipeline.datasets import swiss_roll
@@ -72,7 +72,7 @@ def test_lengths_are_those_of_scipy_to_the_bit(kind, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("gives_up", [("_scan_by_buckets",), ("_scan_by_buckets", "_spread")])
+@pytest.mark.parametrize("gives_up", [("_scan_together",), ("_scan_together", "_spread")])
 def test_giving_up_changes_nothing(kind, gives_up, monkeypatch):
     """Where a search ends with wrong lengths and says so, the next one is asked: from each source alone, by a heap."""
     csr, sources = random_graph(kind, np.random.default_rng(5)), np.arange(LANES)
@@ -84,8 +84,8 @@ def test_giving_up_changes_nothing(kind, gives_up, monkeypatch):
         function = getattr(shortest_paths, name)
         monkeypatch.setattr(shortest_paths, name, counted(function, name, asked))
     np.testing.assert_array_equal(path_lengths(paths(csr), sources), expected)
-    assert asked.count("_spread") in (LANES + 1, LANES + 2)  # all together first, then each alone
-    assert asked.count("_search_by_heap") == (LANES + 1 if "_spread" in gives_up else 0)
+    assert asked.count("_spread") == LANES
+    assert asked.count("_search_by_heap") == (LANES if "_spread" in gives_up else 0)
 
 
 def counted(function, name, calls):
@@ -96,19 +96,24 @@ def counted(function, name, calls):
     return call
 
 
-@pytest.mark.parametrize(
-    ("far", "too_far", "together", "starts"), [(10, 10, True, [1]), (0, 10, True, [1, 8]), (0, 0, False, [1, *[1] * 8])]
-)
-def test_sources_far_apart_are_searched_from_the_nearest_or_alone(sheet, monkeypatch, far, too_far, together, starts):
-    sources, scans, spreads = np.arange(0, 800, 100), [], []
+@pytest.mark.parametrize(("far", "by_nearest"), [(10, [False, False, False]), (0, [False, True, True])])
+def test_after_sources_far_apart_nodes_wait_by_the_nearest(sheet, monkeypatch, far, by_nearest):
+    asked, scan = [], shortest_paths._scan_together
     monkeypatch.setattr(shortest_paths, "FAR_APART", far)
-    monkeypatch.setattr(shortest_paths, "TOO_FAR_APART", too_far)
-    scan, spread_from = shortest_paths._scan_by_buckets, shortest_paths._spread
-    monkeypatch.setattr(shortest_paths, "_scan_by_buckets", counted(scan, "together", scans))
-    monkeypatch.setattr(shortest_paths, "_spread", lambda *given: spreads.append(len(given[3])) or spread_from(*given))
-    np.testing.assert_array_equal(path_lengths(paths(sheet), sources).T, dijkstra(sheet, indices=sources))
-    assert bool(scans) == together
-    assert spreads[: len(starts)] == starts
+    monkeypatch.setattr(shortest_paths, "_scan_together", lambda *given: asked.append(given[4]) or scan(*given))
+    search, nearby = PathSearch(paths(sheet)), dijkstra(sheet, indices=0).argsort()
+    for first in range(3):
+        sources = nearby[first : first + LANES]
+        np.testing.assert_array_equal(search.lengths(sources).T, dijkstra(sheet, indices=sources))
+    assert asked == by_nearest
+
+
+def test_sources_that_the_first_does_not_reach_are_searched_alone(sheet):
+    """Whichever is the first, and whether or not nodes wait by it."""
+    two = block_diag([sheet, sheet], format="csr")
+    search, sources = PathSearch(paths(two)), np.array([5, 4005, 3999, 7999, 4006, 6])
+    for order in (sources, sources[::-1], sources[[2, 4]]):
+        np.testing.assert_array_equal(search.lengths(order)[:, : len(order)].T, dijkstra(two, indices=order))
 
 
 def test_searches_that_scan_too_often_give_up_by_themselves():
