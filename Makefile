@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .PHONY: help install demo test lint bench test-data test-faults test-cluster lock clean
 
@@ -21,10 +22,13 @@ install: $(STAMP)
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "trigpoint needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
-	@echo "Installing into $(VENV) from the lock: a minute or two, once."
+	@echo "Installing into $(VENV) from the lock: up to a minute or two, once."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements-dev.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.lock > $(VENV)/uv.txt
+	@$(PIP) --requirement $(VENV)/uv.txt --require-hashes
+	@$(BIN)/uv pip install --quiet --no-cache --python $(BIN)/python --no-deps --require-hashes --requirement requirements-dev.lock || \
+	  { echo "uv cannot; pip, which takes longer, may know of another index."; $(PIP) --require-hashes --requirement requirements-dev.lock; }
+	@$(PIP) --no-build-isolation --editable .
 	@touch $@
 
 demo: install

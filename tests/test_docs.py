@@ -42,14 +42,15 @@ def test_python_blocks_of_the_readme_run(tmp_path, monkeypatch):
 
 
 def test_commands_of_the_readme_are_understood(tmp_path, monkeypatch, capsys):
-    """Each line of the section on runs, on smaller data."""
+    """Each line of the section on runs, on smaller data and in one process; the demo's tests start workers."""
     monkeypatch.chdir(tmp_path)
     np.save("points.npy", swiss_roll(3000, seed=0).points)
     block = re.search(r"## Embed a dataset on disk\n\n```sh\n(.*?)```", README, re.DOTALL).group(1)
     lines = block.strip().splitlines()
     assert len(lines) == 4
     for line in lines:
-        monkeypatch.setattr(sys, "argv", line.split())
+        here = ["--cluster-kind", "serial"] if line.split()[1] in ("fit", "plan", "extend") else []
+        monkeypatch.setattr(sys, "argv", [*line.split(), *here])
         with pytest.raises(SystemExit) as end:
             cli.main()
         assert end.value.code == 0, capsys.readouterr().err

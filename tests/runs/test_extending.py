@@ -252,6 +252,7 @@ def test_blocks_of_rows_are_reconstructed_together(tmp_path):
         np.testing.assert_allclose(joint[block], expected, atol=2e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("roll", [3], ids=["trees"], indirect=True)  # the others take as long to say the same
 def test_upper_bounds_between_rows_are_flagged_and_blocks_do_not_depend_on_partitions(roll, tmp_path):
     folder, _, new = roll
     source = saved(tmp_path, "new.npy", np.concatenate([new] * 4)[:4500])
