@@ -73,7 +73,7 @@ class ClusterSettings(BaseModel):
             of_others = [*of_address, *(("n_workers", "threads_per_worker", "memory_mib") * (self.kind == "serial"))]
         for name in of_others:
             if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name}={getattr(self, name)!r} does not go with kind={self.kind!r}")
+                raise ValueError(f"{name}={getattr(self, name)!r} does not go with kind={self.kind!r}; leave it out")
         return self
 
     def _check_address(self) -> None:
@@ -313,12 +313,22 @@ def _require_range(name: str, value: float, low: float, high: float, why: str) -
 
 
 def described_faults(error: ValidationError, fields: Collection[str]) -> str:
-    """Each wrong setting with its value and what is expected of it; of a choice of types, what either expects."""
+    """Each wrong setting with its value and what is expected of it; of a choice of types, what either expects.
+
+    What is wrong with several settings together names them itself.
+    """
     expected: dict[str, list[str]] = {}
     values: dict[str, object] = {}
+    together = set()
     for entry in error.errors():
         name = ".".join(str(part) for part in entry["loc"] if part in fields)
         values[name] = None if entry["type"] == "missing" else entry["input"]
-        expected.setdefault(name, []).append("it must be given" if entry["type"] == "missing" else entry["msg"])
-    listed = (f"{name}={values[name]!r}: {', or '.join(messages)}" for name, messages in expected.items())
+        message = "it must be given" if entry["type"] == "missing" else entry["msg"].removeprefix("Value error, ")
+        expected.setdefault(name, []).append(message)
+        if entry["type"] == "value_error" and isinstance(entry["input"], dict):
+            together.add(name)
+    listed = (
+        ("" if name in together else f"{name}={values[name]!r}: ") + ", or ".join(messages)
+        for name, messages in expected.items()
+    )
     return "; ".join(listed).removesuffix(".") + "."

@@ -85,7 +85,9 @@ def landmark_count(settings: FitSettings, n_distinct: int, where: str) -> int:
     """How many landmarks, now that it is known how many points there are to choose from."""
     d = settings.n_components
     if d > n_distinct - 1:
-        raise InvalidInputError(f"n_components={d} is out of range; {n_distinct} {where}.")
+        raise InvalidInputError(
+            f"n_components={d} is out of range; use at most {n_distinct - 1} ({n_distinct} {where})."
+        )
     if settings.n_landmarks == "auto":
         return automatic_count(n_distinct, d)
     if settings.n_landmarks > n_distinct:

@@ -159,7 +159,10 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         if self._rows is None:
-            raise InvalidInputError("metric='precomputed' was fitted: there are no rows of data to go back to.")
+            raise InvalidInputError(
+                "metric='precomputed' was fitted: there are no rows of data to go back to. Fit rows of numbers, by any "
+                "metric."
+            )
         return data_at(X, self.embedding_, self._rows)
 
     def __sklearn_tags__(self) -> Any:

@@ -147,7 +147,8 @@ class MethodSettings(BaseModel):
         if self.metric != "euclidean" and (self.is_geodesic or self.method == "kernel-mds"):
             instead = "a kernel" if self.method == "kernel-mds" else "the Euclidean distance along its graph"
             raise InvalidInputError(
-                f"metric={self.metric!r} does not go with method={self.method!r}, which uses {instead}."
+                f"metric={self.metric!r} does not go with method={self.method!r}, which uses {instead}; leave it out, "
+                "or use method='mds'."
             )
         if self.input == OBJECTS and not self.evaluates:
             name = "kernel" if self.method == "kernel-mds" else "metric"
@@ -157,10 +158,13 @@ class MethodSettings(BaseModel):
             )
         if self.evaluates and self.input != OBJECTS:
             raise InvalidInputError(
-                "a function of yours compares objects: say input='objects' (rows of numbers are objects too)."
+                f"{'kernel' if self.method == 'kernel-mds' else 'metric'} names a function of yours, which compares "
+                f"objects, and input={self.input!r}: say input='objects' (rows of numbers are objects too)."
             )
         if self.input in (DISSIMILARITIES, SIMILARITIES) and self.metric != "euclidean":
-            raise InvalidInputError(f"metric={self.metric!r} has nothing to measure: input={self.input!r} is given.")
+            raise InvalidInputError(
+                f"metric={self.metric!r} has nothing to measure: input={self.input!r} is given; leave it out."
+            )
 
     def _check_selection(self) -> None:
         allowed: tuple[str, ...] = SELECTIONS

@@ -104,11 +104,19 @@ def test_direct_methods_go_back_too(roll):
     np.testing.assert_allclose(mds.inverse_transform(mds.embedding_[:20]), roll[:20], atol=1e-7)
 
 
+def test_places_that_are_no_numbers_have_no_data_and_others_are_answered(isomap):
+    places = isomap.embedding_[:4].copy()
+    places[1], places[2, 0] = np.nan, np.inf
+    expected = isomap.inverse_transform(isomap.embedding_[:4])
+    with pytest.warns(OutsideWarning, match="2 of 4"):
+        found = isomap.inverse_transform(places)
+    assert np.isnan(found[1:3]).all()
+    np.testing.assert_array_equal(found[[0, 3]], expected[[0, 3]])
+
+
 def test_wrong_places_are_refused(isomap, roll):
     with pytest.raises(InvalidInputError, match="X has 3 columns; the embedding has 2 coordinates"):
         isomap.inverse_transform(roll[:5])
-    with pytest.raises(InvalidInputError, match="NaN"):
-        isomap.inverse_transform(np.full((2, 2), np.nan))
     apart = np.linalg.norm(roll[:60, None] - roll[:60], axis=2)
     given = LandmarkIsomap(method="mds", metric="precomputed", n_landmarks=30).fit(apart)
     with pytest.raises(InvalidInputError, match="no rows of data to go back to"):

@@ -251,7 +251,7 @@ def test_a_matrix_that_is_not_square_is_refused(tmp_path):
         ({"neighbors": "5", "method": "mds"}, "neighbors means nothing with method='mds'"),
         ({"selections": "maxmin,best"}, "selections='best': Input should be 'maxmin'"),
         ({"sample": 10}, "sample=10: Input should be greater than or equal to 50"),
-        ({"held_out": True}, "held_out=True: Value error, a number is needed"),
+        ({"held_out": True}, "held_out=True: a number is needed"),
         ({"landmark": "20"}, "did you mean 'landmarks'"),
         ({"radius": 1.0}, "radius=1.0 cannot be studied on a sample"),
         ({"input": "graph"}, "input='graph' does not go with a study"),

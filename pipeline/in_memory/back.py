@@ -46,7 +46,6 @@ def data_at(coordinates: ArrayLike, embedding: FloatArray, rows: AnyArray) -> Fl
         raise InvalidInputError(
             f"X has {places.shape[1]} columns; the embedding has {embedding.shape[1]} coordinates: give those."
         )
-    checks.require_finite("X", places)
     found = _interpolated(places, embedding, rows)
     _warn_of_outside(found.stencils)
     _warn_of_inexact(found.stencils)
@@ -81,12 +80,16 @@ def _of_means(found: Stencils, embedded: IntArray, node_of: IntArray, rows: AnyA
 
 
 def _warn_of_outside(found: Stencils) -> None:
-    """Undefined places are beyond anything that can be computed with, and outside too: their remoteness is NaN."""
+    """Undefined places, NaN or beyond anything that can be computed with, are outside too: their remoteness is NaN."""
     outside = np.flatnonzero(~(found.remoteness <= OUTSIDE))
     if not len(outside):
         return
     n_undefined = int(np.count_nonzero(found.flags & UNDEFINED))
-    words = [f"data of {n_undefined} is NaN, for they are too far away to compute with"] if n_undefined else []
+    words = (
+        [f"data of {n_undefined} is NaN, for they are not finite or too far away to compute with"]
+        if n_undefined
+        else []
+    )
     if n_undefined < len(outside):
         words.append(
             f"at up to {np.nanmax(found.distance[outside]):.3g} from every embedded point data is extrapolated"

@@ -131,7 +131,8 @@ class Settings:
         if (self.is_geodesic or self.method == "kernel-mds") and self.metric not in allowed:
             instead = "a kernel" if self.method == "kernel-mds" else "the Euclidean distance along its graph"
             raise InvalidInputError(
-                f"metric={named(self.metric)} does not go with method={self.method!r}, which uses {instead}."
+                f"metric={named(self.metric)} does not go with method={self.method!r}, which uses {instead}; leave it "
+                "out, or use method='mds'."
             )
 
     def _check_selection(self) -> None:

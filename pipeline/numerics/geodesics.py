@@ -63,8 +63,10 @@ def each_search(
 
     def search(first: int) -> None:
         batch, free = order[first : first + LANES], searches.get()
-        take(batch, free.lengths(places[batch])[:, : len(batch)], place_of)
-        searches.put(free)
+        try:
+            take(batch, free.lengths(places[batch])[:, : len(batch)], place_of)
+        finally:  # another thread may wait for it, and would for ever
+            searches.put(free)
 
     with ThreadPoolExecutor(n_jobs) as pool:
         for _ in pool.map(search, range(0, len(order), LANES)):

@@ -14,7 +14,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.lists import clear, distance_between, distance_of_rows, insert, insert_into_row
-from pipeline.numerics.products import local_portions, portions
+from pipeline.numerics.products import PORTION, Portion, local_portions, portions
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Above this dimension a k-d tree visits most of its leaves, and a matrix product is faster.
@@ -25,6 +25,8 @@ SORTED_ENTRIES = 1 << 20
 DIRECT_BLOCK = 256
 # Where a query asks for more than one in so many of the points, all distances are sorted.
 MANY_ASKED = 8
+# Points in one portion of a search for each neighbor that is asked for, if they are more than a usual portion.
+POINTS_PER_NEIGHBOR = 128
 # Relative rounding of the k-d tree's own distances, with room to spare.
 TREE_MARGIN = 1e-9
 
@@ -71,7 +73,7 @@ class NeighborSearch:
         self.points = points
         wants_tree = points.shape[1] <= KD_TREE_MAX_DIMENSION if use_tree is None else use_tree
         self._tree = KDTree(points) if wants_tree else None
-        self._portions = [] if wants_tree else list(local_portions(points))
+        self._portions: dict[int, list[Portion]] = {}
 
     def query(self, queries: AnyArray, k: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
         """Distances (p, k) and row numbers (p, k), nearest first, ties by row."""
@@ -83,9 +85,16 @@ class NeighborSearch:
             self._by_sorting(queries, distances, indices)
         else:
             nobody = np.full(len(queries), -1)
-            for portion in self._portions:
+            for portion in self._portions_for(k):
                 portion.refine(queries, nobody, distances, indices)
         return distances, indices
+
+    def _portions_for(self, k: int) -> list[Portion]:
+        """The points in portions: larger ones for long lists, which would be filled anew with every nearer portion."""
+        size = max(PORTION, POINTS_PER_NEIGHBOR * k)
+        if size not in self._portions:
+            self._portions[size] = list(local_portions(self.points, size))
+        return self._portions[size]
 
     def _by_tree(self, tree: KDTree, queries: AnyArray, n_jobs: int, distances: FloatArray, indices: IntArray) -> None:
         """Ask the tree for a few more than k; rows whose ties run beyond those are ranked against all points."""

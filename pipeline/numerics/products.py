@@ -22,6 +22,8 @@ PORTION = 2048
 BLOCK_ENTRIES = 1 << 18
 # Entries that are compared with the limit at once, in vector registers; most such runs have no hit.
 RUN = 64
+# Products of which the least stands for all where a limit is looked for.
+SHARE = 16
 # Points this much farther from the mean than most, squared, are looked at apart: the bound grows with the farthest.
 FAR = 64.0
 SINGLE, DOUBLE = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
@@ -39,12 +41,12 @@ def portions(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
         yield from _alike(points[first:last], rows[first:last])
 
 
-def local_portions(points: AnyArray) -> Iterator["Portion"]:
+def local_portions(points: AnyArray, at_most: int = PORTION) -> Iterator["Portion"]:
     """The same of points in any order, known by their places: cut in halves along the widest axis until few enough."""
     pieces = [np.arange(len(points))]
     while pieces:
         piece = pieces.pop()
-        if len(piece) <= PORTION:
+        if len(piece) <= at_most:
             yield from _alike(points[piece], piece)
         else:
             here, middle = points[piece], len(piece) // 2
@@ -208,12 +210,13 @@ def _refine_block(
 ) -> None:
     """Only points whose product comes within rounding of the k-th distance so far are looked at exactly."""
     places = np.empty(len(points), dtype=np.int64)
-    nearest = np.empty(distances.shape[1], dtype=np.float32)
+    minima = np.empty(len(points) // SHARE, dtype=np.float32)
+    least = np.empty(distances.shape[1] + 1, dtype=np.float32)
     for b in range(len(among)):
         i = among[b]
         limit = _limit(distances[i, -1], bounds[b])
         if limit == np.inf:
-            limit = _limit_within(products[b], rows, own[i], bounds[b], nearest)
+            limit = _limit_within(products[b], bounds[b], minima, least)
         n_hits = _hits(products[b], limit, places)
         for place in places[:n_hits]:
             if products[b, place] <= limit and rows[place] != own[i]:
@@ -229,20 +232,47 @@ def _limit(distance: float, bound: AnyArray) -> np.float32:
 
 
 @compiled
-def _limit_within(products: AnyArray, rows: AnyArray, own: int, bound: AnyArray, nearest: AnyArray) -> np.float32:
-    """No product above it is of one of the k nearest of these points; the k least are left in `nearest`."""
-    nearest[:] = np.inf
-    last = len(nearest) - 1
-    for place in range(len(products)):
-        product = products[place]
-        if product < nearest[last] and rows[place] != own:
-            j = last
-            while j > 0 and product < nearest[j - 1]:
-                nearest[j] = nearest[j - 1]
-                j -= 1
-            nearest[j] = product
-    limit = np.float64(nearest[last]) + 2.0 * (bound[1] * bound[2] + UNDERFLOW)
+def _limit_within(products: AnyArray, bound: AnyArray, minima: AnyArray, least: AnyArray) -> np.float32:
+    """No product above it is of one of the k nearest of these points. minima (n // SHARE,) and least (k + 1,) are room.
+
+    Where k is small beside the points, the least of every SHARE of them stand for those: fewer to choose from, and of
+    the k + 1 least of them none is below one of the k + 1 least of all. One more than k, for the query itself may be
+    among the points. Hundreds are kept as a heap, the largest on top; to keep them sorted would take longer.
+    """
+    least[:] = np.inf
+    if len(minima) >= 2 * len(least):
+        minima[:] = products[: len(minima)]
+        for share in range(1, SHARE):
+            others = products[share * len(minima) : (share + 1) * len(minima)]
+            for j in range(len(minima)):
+                minima[j] = others[j] if others[j] < minima[j] else minima[j]
+        _keep_least(minima, least)
+    else:
+        _keep_least(products, least)
+    limit = np.float64(least[0]) + 2.0 * (bound[1] * bound[2] + UNDERFLOW)
     return np.float32(limit + abs(limit) * SINGLE)
+
+
+@compiled
+def _keep_least(values: AnyArray, least: AnyArray) -> None:
+    for value in values:
+        if value < least[0]:
+            _replace_largest(least, value)
+
+
+@compiled
+def _replace_largest(heap: AnyArray, value: np.float32) -> None:
+    """Put a value into a heap in place of the largest, which is on top."""
+    n, place = np.uint64(len(heap)), np.uint64(0)
+    while True:
+        child = np.uint64(2) * place + np.uint64(1)
+        if child + np.uint64(1) < n and heap[child + np.uint64(1)] > heap[child]:
+            child += np.uint64(1)
+        if child >= n or heap[child] <= value:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = value
 
 
 @compiled

@@ -8,9 +8,11 @@ fronts move the same way, and one scan of a node serves all; near them a node is
 
 Where sources are far apart, nodes wait by their distance from the nearest of them instead. Where weights differ wildly
 a search gives up after so many scans, each source is searched alone and, if need be, by a heap: slower, never wrong.
+What the sources before were like, and what was given up for them, decides about the next ones.
 """
 
 import heapq
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +28,8 @@ MOST_SCANS, MOST_SCANS_ALONE = 6, 4
 # Sources farther from the first than this share of the farthest node have no front in common. So it is among images,
 # and wherever all points are about as far from each other.
 FAR_APART = 0.28
+# By what nodes wait: their distance from the first source or from the nearest; or sources are searched one by one.
+BY_FIRST, BY_NEAREST, ALONE = range(3)
 # Nodes looked at to learn how far the farthest is.
 SAMPLED_NODES = 1000
 # Buckets are narrower for one source: a node's place in them says just when it is to be scanned.
@@ -58,6 +62,11 @@ class PathGraph:
         # A number that is not normal has no reciprocal.
         return max(float(typical) / 2, float(np.finfo(np.float64).tiny))
 
+    @cached_property
+    def may_overflow(self) -> bool:
+        """Whether the length of a path may be beyond double precision."""
+        return math.isinf(float(self.weights.max(initial=0.0)) * self.n_nodes)
+
 
 class PathSearch:
     """Searches in one graph, again and again in the same memory, for one thread at a time.
@@ -73,8 +82,9 @@ class PathSearch:
         # Whether a node waits to be scanned, the next one in its bucket, and those of the current bucket.
         self._waiting, self._next_of = np.zeros(n_nodes, dtype=np.uint8), np.empty(n_nodes, dtype=np.int32)
         self._queue = np.empty(n_nodes + 1, dtype=np.int32)
-        # Whether the sources before were far apart: most likely the next ones are, too.
-        self._far_apart = False
+        # A node that only the first source's front cannot reach would never wait for it.
+        self._least = BY_NEAREST if graph.may_overflow else BY_FIRST
+        self._far_apart: bool | None = None
 
     def lengths(self, sources: IntArray) -> FloatArray:
         """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none.
@@ -107,22 +117,22 @@ class PathSearch:
 
     def _not_found_together(self, sources: IntArray) -> IntArray:
         """Search from all sources at once; the lanes of those from which that did not find every length."""
-        lengths, by_nearest = self._lengths, self._far_apart
-        final = _scan_together(*self._csr, sources, by_nearest, self._graph.bucket_width, *self._waits, lengths)
-        self._waiting.fill(0)
-        if not final:
-            self._far_apart = True
+        if self._far_apart is None:
+            self._far_apart = _are_far_apart(self._lengths_from(int(sources[0])), sources)
+        order = max(self._least, BY_NEAREST if self._far_apart else BY_FIRST)
+        lengths, by_nearest = self._lengths, order == BY_NEAREST
+        if order == ALONE or not self._scan_together(sources, by_nearest):
+            self._least = min(order + 1, ALONE)
             return np.arange(len(sources))
-        from_first = lengths[sources, 0]
-        lost = np.isinf(from_first)
-        self._far_apart = bool(from_first[~lost].max() > FAR_APART * self._farthest())
+        self._far_apart = _are_far_apart(lengths[:, 0], sources)
         # Nothing is known of what lies around a source until the front of the first one comes by.
-        return np.flatnonzero(lost & (not by_nearest))
+        return np.flatnonzero(np.isinf(lengths[sources, 0]) & (not by_nearest))
 
-    def _farthest(self) -> float:
-        """About how far the farthest node is from the first source."""
-        sample = self._lengths[:: max(1, self._graph.n_nodes // SAMPLED_NODES), 0]
-        return float(sample.max(initial=0.0, where=np.isfinite(sample)))
+    def _scan_together(self, sources: IntArray, by_nearest: bool) -> bool:
+        width = self._graph.bucket_width
+        final = _scan_together(*self._csr, sources, by_nearest, width, *self._waits, self._lengths)
+        self._waiting.fill(0)
+        return final
 
     @property
     def _csr(self) -> tuple[AnyArray, AnyArray, AnyArray]:
@@ -131,6 +141,13 @@ class PathSearch:
     @property
     def _waits(self) -> tuple[AnyArray, AnyArray, AnyArray]:
         return self._waiting, self._next_of, self._queue
+
+
+def _are_far_apart(from_first: FloatArray, sources: IntArray) -> bool:
+    """Whether sources are far from the first, given everything's distance (n,) from it, beside about the farthest."""
+    seen = from_first[:: max(1, len(from_first) // SAMPLED_NODES)]
+    farthest, apart = (float(each.max(initial=0.0, where=np.isfinite(each))) for each in (seen, from_first[sources]))
+    return apart > FAR_APART * farthest
 
 
 @compiled

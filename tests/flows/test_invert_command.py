@@ -119,7 +119,7 @@ def test_a_long_path_is_drawn_in_part_and_said_to_be(trigpoint, folder, tmp_path
     [
         (("wide.npy",), "has 3 columns; the run has 2 coordinates"),
         (("empty.npy",), "it is empty"),
-        ((), "give exactly one of coordinates, leave_one_out and path"),
+        ((), "trigpoint: give exactly one of coordinates, leave_one_out and path.\n"),
         (("--path", "3,600"), "path=600 is out of range"),
         (("--path", "3,x"), "path="),
         (("--path", "3"), "two rows are needed, such as 7,0"),

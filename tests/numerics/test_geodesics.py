@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.geodesics import each_search, rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.graph import graph_from_edges, neighbor_graph
 from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
 
@@ -168,3 +168,13 @@ def test_a_new_point_on_a_line_is_as_far_as_the_line_is_long():
     to_landmarks = shortest_path_rows(neighbor_graph(*neighbors_within(points, 2)), [0, 9]).T
     found = rows_through_neighbors(*nearest_neighbors(points, [[7.0], [20.0]], 2), np.ascontiguousarray(to_landmarks))
     np.testing.assert_array_equal(found, [[7, 11], [20, 2]])
+
+
+def test_a_fault_on_the_way_is_raised_and_nobody_waits_for_ever(rng):
+    graph = neighbor_graph(*neighbors_within(rng.normal(size=(200, 3)), 6))
+
+    def full(*_):
+        raise MemoryError("no room for rows")
+
+    with pytest.raises(MemoryError, match="no room for rows"):
+        each_search(graph, np.arange(60), full)

@@ -25,7 +25,7 @@ def spread(graph, starts):
     return PathSearch(graph).spread(starts)
 
 
-KINDS = ["plain", "zeros", "all zero", "wild", "whole numbers", "tiny", "huge"]
+KINDS = ["plain", "zeros", "all zero", "wild", "whole numbers", "tiny", "huge", "overflowing"]
 
 
 def weights_of(kind, rng, size):
@@ -38,6 +38,7 @@ def weights_of(kind, rng, size):
         "whole numbers": rng.integers(0, 4, size=size).astype(float),
         "tiny": plain * 5e-324,
         "huge": plain * 1e300,
+        "overflowing": plain * 4e307,
     }[kind]
 
 
@@ -84,8 +85,8 @@ def test_giving_up_changes_nothing(kind, gives_up, monkeypatch):
         function = getattr(shortest_paths, name)
         monkeypatch.setattr(shortest_paths, name, counted(function, name, asked))
     np.testing.assert_array_equal(path_lengths(paths(csr), sources), expected)
-    assert asked.count("_spread") == LANES
-    assert asked.count("_search_by_heap") == (LANES if "_spread" in gives_up else 0)
+    assert asked.count("_spread") == LANES + 1  # to learn how far apart they are, then each alone
+    assert asked.count("_search_by_heap") == (LANES + 1 if "_spread" in gives_up else 0)
 
 
 def counted(function, name, calls):
@@ -96,8 +97,8 @@ def counted(function, name, calls):
     return call
 
 
-@pytest.mark.parametrize(("far", "by_nearest"), [(10, [False, False, False]), (0, [False, True, True])])
-def test_after_sources_far_apart_nodes_wait_by_the_nearest(sheet, monkeypatch, far, by_nearest):
+@pytest.mark.parametrize(("far", "by_nearest"), [(10, [False] * 3), (0, [True] * 3)])
+def test_of_sources_far_apart_nodes_wait_by_the_nearest(sheet, monkeypatch, far, by_nearest):
     asked, scan = [], shortest_paths._scan_together
     monkeypatch.setattr(shortest_paths, "FAR_APART", far)
     monkeypatch.setattr(shortest_paths, "_scan_together", lambda *given: asked.append(given[4]) or scan(*given))
@@ -106,6 +107,27 @@ def test_after_sources_far_apart_nodes_wait_by_the_nearest(sheet, monkeypatch, f
         sources = nearby[first : first + LANES]
         np.testing.assert_array_equal(search.lengths(sources).T, dijkstra(sheet, indices=sources))
     assert asked == by_nearest
+
+
+def test_what_was_given_up_is_not_tried_again(sheet, monkeypatch):
+    asked, sources = [], np.arange(LANES)
+    monkeypatch.setattr(shortest_paths, "_scan_together", lambda *given: asked.append(given[4]) or False)
+    monkeypatch.setattr(shortest_paths, "FAR_APART", 10)
+    search = PathSearch(paths(sheet))
+    for _ in range(4):
+        np.testing.assert_array_equal(search.lengths(sources).T, dijkstra(sheet, indices=sources))
+    assert asked == [False, True]
+
+
+def test_a_front_whose_length_overflows_holds_up_no_other():
+    """The first source is so far from the last node that the way is beyond double precision; the second is not."""
+    csr = graph_from_edges(4, np.arange(3), np.arange(1, 4), np.array([1e308, 1e308, 0.5e308]))
+    for sources in ([0, 1], [1, 0]):
+        np.testing.assert_array_equal(
+            path_lengths(paths(csr), np.array(sources))[:, :2].T, dijkstra(csr, indices=sources)
+        )
+        np.testing.assert_array_equal(shortest_path_rows(csr, sources), dijkstra(csr, indices=sources))
+    assert path_lengths(paths(csr), np.array([0, 1]))[3, 1] == 1.5e308
 
 
 def test_sources_that_the_first_does_not_reach_are_searched_alone(sheet):

@@ -76,7 +76,9 @@ class Comparison:
             if added:
                 sys.path.remove(here)
         if not callable(found):
-            raise InvalidInputError(f"{self} is not a function.")
+            raise InvalidInputError(
+                f"{self} is not a function but {type(found).__name__}; name one as package.module:function."
+            )
         return found
 
     @cached_property
