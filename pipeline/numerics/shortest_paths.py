@@ -58,9 +58,9 @@ class PathGraph:
     def bucket_width(self) -> float:
         """Half of a typical weight: so few nodes wait in a bucket that their order hardly matters."""
         sample = self.weights[:: max(1, len(self.weights) // SAMPLED_WEIGHTS)].astype(np.float64)
-        typical = np.median(sample[sample > 0]) if (sample > 0).any() else 1.0
-        # A number that is not normal has no reciprocal.
-        return max(float(typical) / 2, float(np.finfo(np.float64).tiny))
+        # Halved first: the sum of two huge ones would overflow. And a number that is not normal has no reciprocal.
+        halves = sample[sample > 0] / 2
+        return max(float(np.median(halves)) if len(halves) else 0.5, float(np.finfo(np.float64).tiny))
 
     @cached_property
     def may_overflow(self) -> bool:
