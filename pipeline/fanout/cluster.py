@@ -37,9 +37,13 @@ CONFIG: dict[str, Any] = {
     },
 }
 # Of the workers that are started here only. Nannies start lost workers again; the cluster must not give them up before.
+# Dask looks after itself so often that it takes a tenth of a core from the work; a third of that does as well.
 LOCAL_CONFIG = {
     "distributed.worker.preload": ["pipeline.fanout.worker"],
     "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "250ms",
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.disk": False,
     "distributed.deploy.lost-worker-timeout": "1 day",
 }
 

@@ -10,7 +10,9 @@ import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
+from io import BufferedWriter
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -23,13 +25,14 @@ SYNCED_AT_ONCE = 16
 
 
 class DurableLocalStore(LocalStore):
-    """LocalStore with writes that `flush` makes durable."""
+    """LocalStore with writes that `flush` makes durable. A run has thousands of files, so that paths are plain text."""
 
     def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
         super().__init__(root, read_only=read_only)
-        self._unsynced: set[Path] = set()
+        self._root = str(self.root)
+        self._unsynced: set[str] = set()
         # Folders that are synced since they were made: their own names are durable.
-        self._named: set[Path] = set()
+        self._named: set[str] = set()
         self._lock, self._flushing = Lock(), Lock()
 
     def __reduce__(self) -> Any:
@@ -44,25 +47,24 @@ class DurableLocalStore(LocalStore):
     def write_now(self, key: str, data: bytes | memoryview, exclusive: bool = False) -> None:
         """Write a file without a turn through the event loop; with `exclusive`, raise if there is one."""
         self._check_writable()
-        write_whole(self.root / key, data, exclusive)
-        with self._lock:
-            self._unsynced.add(self.root / key)
+        write_whole(f"{self._root}/{key}", data, exclusive)
+        self.adopt(key)
 
     def adopt(self, key: str) -> None:
         """Have the next `flush` sync a file that this store did not write."""
         with self._lock:
-            self._unsynced.add(self.root / key)
+            self._unsynced.add(f"{self._root}/{key}")
 
     def read_now(self, key: str) -> bytes | None:
         """A small file's bytes without a turn through the event loop, which takes longer than the reading."""
         try:
-            with open(f"{self.root}/{key}", "rb") as file:
+            with open(f"{self._root}/{key}", "rb", buffering=0) as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
     def exists_now(self, key: str) -> bool:
-        return (self.root / key).is_file()
+        return os.path.isfile(f"{self._root}/{key}")
 
     def written_at_now(self, key: str) -> float | None:
         try:
@@ -89,19 +91,19 @@ class DurableLocalStore(LocalStore):
                     self._unsynced |= files
                 raise
 
-    def _sync_all(self, files: set[Path]) -> None:
+    def _sync_all(self, files: set[str]) -> None:
         folders = {folder for path in files for folder in self._folders_to_sync(path)}
         # Together: what several threads ask for at once a file system does at once, in a fraction of the time.
         for _ in _syncing_threads().map(_sync, sorted(files | folders)):
             pass
-        self._named |= {folder.parent for folder in folders}
+        self._named |= {os.path.dirname(folder) for folder in folders}
 
-    def _folders_to_sync(self, path: Path) -> Iterator[Path]:
+    def _folders_to_sync(self, path: str) -> Iterator[str]:
         """The folder that names a file; and those above it, as long as they are not known to name what is in them."""
-        folder = path.parent
+        folder = os.path.dirname(path)
         yield folder
-        while folder not in self._named and folder != self.root.parent:
-            folder = folder.parent
+        while folder not in self._named and folder != os.path.dirname(self._root):
+            folder = os.path.dirname(folder)
             yield folder
 
     async def delete_dir(self, prefix: str) -> None:
@@ -126,22 +128,39 @@ def _reopened(root: str, read_only: bool) -> DurableLocalStore:
     return DurableLocalStore(root, read_only=read_only)
 
 
-def write_whole(path: Path, data: bytes | memoryview, exclusive: bool) -> None:
+def write_whole(path: str, data: bytes | memoryview, exclusive: bool) -> None:
     """Write a file whole or not at all; with `exclusive`, raise FileExistsError if there is one already."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")
+    folder, name = os.path.split(path)
+    partial = f"{folder}/.{name}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}"
     try:
-        with partial.open("xb") as file:
+        with _created(partial) as file:
             file.write(data)
         if exclusive:
             os.link(partial, path)
         else:
-            partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+            os.replace(partial, path)
+    except BaseException:
+        _remove(partial)
+        raise
+    if exclusive:
+        _remove(partial)
 
 
-def _sync(path: Path) -> None:
+def _created(path: str) -> BufferedWriter:
+    """A new file; its folder is made if it is not there, which it nearly always is."""
+    try:
+        return open(path, "xb")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "xb")
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _sync(path: str) -> None:
     """Make a file's bytes, or a folder's names, durable; one that has been deleted since needs no more."""
     try:
         descriptor = os.open(path, os.O_RDONLY)

@@ -7,9 +7,9 @@ chunks says nothing: only what the ledger holds is read.
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ FORMAT_VERSION = 1
 RECORDED = ("trigpoint", "numpy", "scipy", "numba", "faiss-cpu", "zarr")
 # Large enough to be written and read in one go, small enough that a slice costs little more than itself.
 CHUNK_BYTES = 1 << 18
+# Arrays that a ledger keeps open: a few hundred bytes each.
+ARRAYS_KEPT = 4096
 # Chunks written at once where rows are taken from an array: many repeat, and all at once could be far more than it.
 CHUNKS_TAKEN = 32
 
@@ -48,6 +50,9 @@ class StageLedger:
     store: Store
     stage: str
     digest: str
+
+    def __reduce__(self) -> Any:
+        return StageLedger, (self.store, self.stage, self.digest)
 
     @property
     def path(self) -> str:
@@ -164,10 +169,13 @@ class StageLedger:
     def read(self, name: str, partition: int | None = None) -> RowArray:
         """An array of a complete partition, or of the complete stage; anything else is an error."""
         key = self._finished_key if partition is None else self._commit_key(partition)
-        entry = self._read(key)
-        if name not in entry["arrays"]:
-            raise StoreError(f"{key} in {self.store} does not vouch for array {name}; it is not complete.")
-        return open_array(self.store, f"{self.path}/{name}", entry["arrays"][name])
+        return self._opened(key, f"{self.path}/{name}")
+
+    @cached_property
+    def _opened(self) -> Callable[[str, str], RowArray]:
+        """`_opened_array` that keeps what it gave: exchanges ask for the same arrays with every partition, and finding
+        out that they are complete takes longer than reading a slice of them."""
+        return lru_cache(ARRAYS_KEPT)(partial(_opened_array, self.store))
 
     def damaged(self, seal: str | None = None) -> list[str]:
         """Every object, array and chunk that this stage's ledger vouches for and that is not as it was written."""
@@ -211,14 +219,27 @@ class StageLedger:
         return f"{self.path}/ledger/partition-{partition:08d}.json"
 
     def _read(self, key: str) -> dict[str, Any]:
-        value = self._objects.declared(key)
-        if value is None:
-            raise StoreError(f"{key} is not in {self.store}: this part of stage {self.stage} is not complete.")
-        return value
+        return _declared(self.store, key)
 
     @property
     def _objects(self) -> Objects:
         return Objects(self.store)
+
+
+def _declared(store: Store, key: str) -> Json:
+    """An entry of a ledger."""
+    value = Objects(store).declared(key)
+    if value is None:
+        raise StoreError(f"{key} is not in {store}: this part of stage {key.split('/')[0]} is not complete.")
+    return value
+
+
+def _opened_array(store: Store, key: str, path: str) -> RowArray:
+    """The array at a path, which the ledger's entry at a key vouches for."""
+    vouched, name = _declared(store, key)["arrays"], path.rpartition("/")[2]
+    if name not in vouched:
+        raise StoreError(f"{key} in {store} does not vouch for array {name}; it is not complete.")
+    return open_array(store, path, vouched[name])
 
 
 @cache

@@ -123,9 +123,9 @@ class TestDurability:
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(Path, "replace", full)
+        monkeypatch.setattr(durable.os, "replace", full)
         with pytest.raises(OSError, match="No space left"):
-            durable.write_whole(tmp_path / "x", b"data", exclusive=False)
+            durable.write_whole(str(tmp_path / "x"), b"data", exclusive=False)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -333,7 +333,7 @@ class TestPowerCuts:
 
     def synced(self, monkeypatch):
         paths = []
-        monkeypatch.setattr(durable, "_sync", paths.append)
+        monkeypatch.setattr(durable, "_sync", lambda path: paths.append(Path(path)))
         return paths
 
     def test_an_array_taken_over_from_another_attempt_is_synced(self, store, monkeypatch):
