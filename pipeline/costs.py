@@ -43,7 +43,6 @@ def stage_seconds(shape: RunShape) -> dict[str, float]:
         "order": 1.2e-6 * n + 8e-9 * points,
         "probes": 0.02 if few else 0.2 + 6e-9 * points,
         "neighbors": 4.5e-7 * n * (k + 1) if few else pairs * comparing,
-        "edges": 3e-8 * n * k,
         "graph": 1.4e-7 * n * k,
         "components": 0.02,
         "landmarks": 0.1 + 3e-7 * n + 4e-8 * n * k + 4e-9 * points + 6e-10 * shape.landmark_candidates * m * columns,
@@ -79,8 +78,6 @@ def stage_bytes(shape: RunShape) -> dict[str, int]:
         "assign": points + 4 * n,
         "order": points + 6 * n,
         "neighbors": 11 * (n + 2 * min(n, HELD_OUT_ROWS)) * k,
-        # Between groups of near nodes there are few.
-        "edges": n * k // 2,
         "graph": 9 * n * k,
         "rows": 4 * (n + 2 * min(n, HELD_OUT_ROWS)) * m,
         "model": 24 * m * d,

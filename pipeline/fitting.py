@@ -25,7 +25,7 @@ from pipeline.stages.components import NO_BRIDGES, Components
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Evaluate
 from pipeline.stages.given_graph import GivenGraph, LoadGraph
-from pipeline.stages.graph import Edges, Graph
+from pipeline.stages.graph import Graph
 from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.model import Model
 from pipeline.stages.neighbors import Neighbors, Probes
@@ -48,7 +48,7 @@ Around = Callable[[str, Callable[[], Outcome]], Outcome]
 STAGES = tuple(
     stage.name
     for stage in (
-        *(Validate, Axes, Cells, Assign, Order, Probes, Neighbors, Edges, Graph),
+        *(Validate, Axes, Cells, Assign, Order, Probes, Neighbors, Graph),
         *(Components, Landmarks, Rows, Model, Calibrate, Embed, Evaluate, Publish),
     )
 )
@@ -242,7 +242,7 @@ def _joined_points(settings: FitSettings, source: Source, done: Runner) -> Joine
     k = settings.n_neighbors
     probes = done(Probes(cells, ordered, k, seed, settings.recall))
     neighbors = done(Neighbors(cells, ordered, probes, k, seed))
-    graph = done(Graph(ordered, neighbors, done(Edges(ordered, neighbors))))
+    graph = done(Graph(ordered, neighbors))
     return Joined(cells, ordered, neighbors, graph, cut, exponent, "neighbors")
 
 

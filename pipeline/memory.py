@@ -57,7 +57,7 @@ class RunShape:
         if self.edges_from == "given":
             return ("validate", "graph", *ALONG_THE_GRAPH)
         axes = ("axes",) * self.finds_axes
-        lists = ("neighbors", "edges") * (self.edges_from == "neighbors")
+        lists = ("neighbors",) * (self.edges_from == "neighbors")
         return ("validate", *axes, "cells", "assign", "order", "probes", *lists, "graph", *ALONG_THE_GRAPH)
 
     @property
@@ -93,7 +93,6 @@ def stage_peaks(shape: RunShape) -> dict[str, int]:
         "order": 9 * shape.block,
         "probes": groups + SEARCH + 32 * RANKED_POINTS * shape.n_cells,
         "neighbors": groups + 3 * shape.block + SEARCH + 48 * edges,
-        "edges": 96 * edges,
         "graph": max(2 * 96 * edges, 6 * per_node),
         "components": shape.block + 2 * per_node,
         "landmarks": max(4 * per_node + 2 * shape.landmark_candidates * point + groups, graph + 4 * per_node),

@@ -17,7 +17,7 @@ from pipeline.memory import RunShape, stage_peaks
 from pipeline.runs import open_run
 
 BY_SOURCE_ROWS = ("validate", "assign", "publish")
-BY_CELL_GROUPS = ("order", "neighbors", "edges", "graph", "embed")
+BY_CELL_GROUPS = ("order", "neighbors", "graph", "embed")
 SINGLE = ("cells", "probes", "components", "landmarks", "model", "evaluate")
 # Stages whose results are large enough for the few kB of metadata not to count.
 LARGE_BYTES = 100_000

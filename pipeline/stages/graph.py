@@ -1,8 +1,8 @@
 """Stage 4, graph: the neighbor lists made symmetric, as CSR group by group, and its connected components.
 
-An edge is stored with both its ends, but each group of nodes knows only its own lists. So `edges` writes down every
-group's edges that lead into others, by their other end, and `graph` gathers for each group those that end in it: an
-exchange like that of the rows, and as groups are near in space, a small one. Zero weights are edges like any other.
+An edge is stored with both its ends, but each group of nodes knows only its own lists. So `neighbors` also writes down
+every group's edges that lead into others, by their other end, and `graph` gathers for each group those that end in it:
+an exchange like that of the rows, and as groups are near in space, a small one. Zero weights are edges like any other.
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ from pipeline.numerics.components import UnionFind
 from pipeline.numerics.graph import symmetric_csr
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 LISTED_COMPONENTS = 10
+EDGES_OUT = ("sources_out", "targets_out", "weights_out", "counts_out")
 EdgeList = tuple[AnyArray, AnyArray, AnyArray]
 
 
@@ -24,38 +25,18 @@ def group_bounds(ordered: Outcome) -> IntArray:
     return np.concatenate([[0], np.cumsum(ordered.figures["nodes_each"])]).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Edges(Stage):
-    """Each group's edges into other groups, sorted by the node they lead to."""
-
-    ordered: Outcome
-    neighbors: Outcome
-    name = "edges"
-    version = 2
-
-    def settings(self) -> Json:
-        return {}
-
-    def inputs(self) -> list[str]:
-        return [self.neighbors.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return len(self.ordered.figures["nodes_each"])
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        bounds = group_bounds(self.ordered)
-        first, last = bounds[partition : partition + 2].tolist()
-        sources, targets, weights = forward_edges(self.neighbors, partition, first)
-        out = np.flatnonzero((targets < first) | (targets >= last))
-        out = out[np.lexsort((sources[out], targets[out]))]
-        counts = np.diff(np.searchsorted(targets[out], bounds)).astype(np.int64)
-        edges = {"sources": sources[out], "targets": targets[out], "weights": weights[out]}
-        return {"n_edges": len(out)}, ledger.write_parts(partition, {**edges, "counts": counts})
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        counts = np.stack([ledger.part("counts", p).read() for p in sorted(figures)])
-        ledger.write("counts", counts)
-        return {"n_edges": sum(entry["n_edges"] for entry in figures.values())}, ["counts"]
+def edges_out(bounds: IntArray, group: int, neighbors: AnyArray, distances: FloatArray) -> dict[str, AnyArray]:
+    """The edges of a group's neighbor lists (n, k) into other groups, sorted by the node they lead to, and how many
+    lead into each group."""
+    first, last = bounds[group : group + 2].tolist()
+    targets = neighbors.ravel()
+    out = np.flatnonzero((targets < first) | (targets >= last))
+    sources = (out // neighbors.shape[1] + first).astype(np.int32)
+    order = np.lexsort((sources, targets[out]))
+    sources, out = sources[order], out[order]
+    counts = np.diff(np.searchsorted(targets[out], bounds)).astype(np.int64)
+    found = sources, targets[out], distances.ravel()[out].astype(np.float32), counts
+    return dict(zip(EDGES_OUT, found, strict=True))
 
 
 @dataclass(frozen=True)
@@ -67,15 +48,14 @@ class Graph(Stage):
 
     ordered: Outcome
     neighbors: Outcome
-    edges: Outcome
     name = "graph"
-    version = 2
+    version = 3
 
     def settings(self) -> Json:
         return {}
 
     def inputs(self) -> list[str]:
-        return [self.neighbors.ledger.digest, self.edges.ledger.digest]
+        return [self.neighbors.ledger.digest]
 
     def n_partitions(self) -> int:
         return len(self.ordered.figures["nodes_each"])
@@ -98,7 +78,7 @@ class Graph(Stage):
         groups = sorted(figures)
         sets = UnionFind(np.concatenate([ledger.part("joined", p).read() for p in groups]))
         for p in groups:
-            sets.join(*(self.edges.ledger.part(name, p).read() for name in ("sources", "targets")))
+            sets.join(*(self.neighbors.ledger.part(name, p).read() for name in EDGES_OUT[:2]))
         labels = sets.labels()
         ledger.write("components", labels)
         sizes = np.bincount(labels)
@@ -107,14 +87,12 @@ class Graph(Stage):
 
     def _edges_into(self, partition: int) -> list[EdgeList]:
         """The edges of every other group that end in this one."""
-        counts = self.edges.ledger.read("counts").read()
+        counts = self.neighbors.ledger.read("counts_out").read()
         begins = counts[:, :partition].sum(axis=1)
         pieces = []
         for p in np.flatnonzero(counts[:, partition]).tolist():
             place = int(begins[p]), int(begins[p] + counts[p, partition])
-            sources, targets, weights = (
-                self.edges.ledger.part(name, p).read(*place) for name in ("sources", "targets", "weights")
-            )
+            sources, targets, weights = (self.neighbors.ledger.part(name, p).read(*place) for name in EDGES_OUT[:3])
             pieces.append((sources, targets, weights))
         return pieces
 

@@ -16,6 +16,7 @@ from pipeline.numerics.held_out import drawn
 from pipeline.numerics.products import portions
 from pipeline.numerics.reach import within_reach
 from pipeline.numerics.trees import FEW_DIMENSIONS
+from pipeline.stages.graph import edges_out, group_bounds
 from pipeline.stages.ordered import NODE_BITS, NODE_BITS_COUNT, OrderedNodes, empty_lists, node_keys
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.tree_search import neighbors_by_trees
@@ -99,8 +100,8 @@ class Probes(SingleStage):
 
 @dataclass(frozen=True)
 class Neighbors(Stage):
-    """Distances and node numbers of the k nearest of every node, group by group; and those of some rows apart, which
-    later stages take as if they were new."""
+    """Distances and node numbers of the k nearest of every node, group by group, and which of them are of other groups;
+    and those of some rows apart, which later stages take as if they were new."""
 
     cells: Outcome
     ordered: Outcome
@@ -108,7 +109,7 @@ class Neighbors(Stage):
     n_neighbors: int
     seed: int
     name = "neighbors"
-    version = 3
+    version = 4
 
     def settings(self) -> Json:
         return {"n_neighbors": self.n_neighbors, "seed": self.seed}
@@ -126,14 +127,17 @@ class Neighbors(Stage):
         distances, found = search(nodes, partition, self.n_neighbors)
         neighbors = (found & NODE_BITS).astype(np.int32)
         arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": neighbors}
+        arrays |= edges_out(group_bounds(self.ordered), partition, neighbors, distances)
         arrays |= self._held_out(partition, int(nodes.offsets[nodes.groups[partition]]), distances, neighbors)
         return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         for name in HELD_OUT:
             ledger.write(name, np.concatenate([ledger.part(name, group).read() for group in sorted(figures)]))
+        ledger.write("counts_out", np.stack([ledger.part("counts_out", group).read() for group in sorted(figures)]))
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
-        return {**probed, "n_nodes": sum(entry["n_nodes"] for entry in figures.values())}, list(HELD_OUT)
+        total = sum(entry["n_nodes"] for entry in figures.values())
+        return {**probed, "n_nodes": total}, [*HELD_OUT, "counts_out"]
 
     def _held_out(self, group: int, first: int, distances: FloatArray, neighbors: AnyArray) -> dict[str, AnyArray]:
         """Neighbors of some rows of a group, the row itself left out. One that repeats has its like for a neighbor."""

@@ -8,7 +8,7 @@ from test_neighbors_stage import gathered, neighbors_of
 from pipeline.datasets import swiss_roll
 from pipeline.numerics.components import component_labels
 from pipeline.numerics.graph import neighbor_graph
-from pipeline.stages.graph import Edges, Graph
+from pipeline.stages.graph import Graph
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore
@@ -17,8 +17,7 @@ from pipeline.store.durable import DurableLocalStore
 def graph_of(folder, data, k, rows_each):
     _, ordered, found = neighbors_of(folder, data, k, rows_each)
     with lease.acquire(DurableLocalStore(folder)) as held:
-        edges = run_stage(held, Edges(ordered, found))
-        return ordered, found, run_stage(held, Graph(ordered, found, edges))
+        return ordered, found, run_stage(held, Graph(ordered, found))
 
 
 def islands():
