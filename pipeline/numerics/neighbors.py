@@ -13,7 +13,7 @@ from scipy.spatial import KDTree
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.lists import clear, distance_between, distance_of_rows, insert, insert_into_row
+from pipeline.numerics.lists import clear, distance_between, distance_of_rows, insert, insert_into_row, n_listed
 from pipeline.numerics.products import PORTION, Portion, local_portions, portions
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -223,7 +223,7 @@ def insert_labelled(
     """Bring candidates (r, c), given by their places among the points, into the lists of some rows of the queries."""
     for j in range(len(rows)):
         i = rows[j]
-        n_found = np.sum(found[i] >= 0)
+        n_found = n_listed(found, i)
         for c in range(candidates.shape[1]):
             place = candidates[j, c]
             if labels[place] != own[i]:

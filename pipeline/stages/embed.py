@@ -99,7 +99,7 @@ class Embed(Stage):
         n_embedded = sum(entry["n_embedded"] for entry in figures.values())
         report = {"n_embedded": n_embedded, "weight": self._answers.weight, "exponent": self.exponent}
         report |= {"columns": list(self._columns), "coordinates": list(self._answers.coordinates)}
-        return {**report, "n_sampled": len(self._sampled), "quantiles": found}, list(arrays)
+        return {**report, "n_sampled": len(arrays["nodes"]), "quantiles": found}, list(arrays)
 
     @cached_property
     def _answers(self) -> Answers:

@@ -4,7 +4,6 @@ They are drawn by source row, not by place in the run's order, so for the same s
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from pipeline.numerics.landmarks import maxmin_candidates, random_landmarks
 from pipeline.numerics.nearby import nearby_order
 from pipeline.numerics.shortest_paths import PathGraph
 from pipeline.stages.choosing import chosen_points
-from pipeline.stages.connected import connected_graph, kept_nodes
+from pipeline.stages.connected import LOADED, kept_nodes
 from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
@@ -47,18 +46,16 @@ class Landmarks(SingleStage):
         groups = range(len(self.ordered.figures["nodes_each"]))
         rows = np.concatenate([self.ordered.ledger.part("first", group).read() for group in groups])
         kept = np.flatnonzero(kept_nodes(self.graph, self.components))
-        chosen = self._chosen(kept[np.argsort(rows[kept])])
+        chosen = self._chosen(_by_row(kept, rows[kept]))
         chosen = chosen[nearby_order(self._connected, chosen)]
         ledger.write("nodes", chosen)
         ledger.write("rows", rows[chosen])
         return {"n_landmarks": len(chosen)}, ["nodes", "rows"]
 
-    def release(self) -> None:
-        self.__dict__.pop("_connected", None)
-
-    @cached_property
+    @property
     def _connected(self) -> PathGraph:
-        return connected_graph(self.ordered, self.graph, self.components)
+        """Held on to: `rows`, which follows, needs it next and lets go of it."""
+        return LOADED.graph(self.ordered, self.graph, self.components)
 
     def _chosen(self, nodes: IntArray) -> IntArray:
         """Landmarks among nodes given in the order of their source rows; all but random ones from a sample."""
@@ -74,3 +71,10 @@ class Landmarks(SingleStage):
         in_row_order[order] = np.arange(len(order))
         chosen = chosen_points(self.selection, points[in_row_order], first, self.n_landmarks, self.seed)
         return candidates[chosen]
+
+
+def _by_row(nodes: IntArray, rows: IntArray) -> IntArray:
+    """Nodes in the order of their source rows, each of which is there once; a place for each is faster than sorting."""
+    places = np.full(int(rows.max(initial=-1)) + 1, -1)
+    places[rows] = nodes
+    return places[places >= 0]

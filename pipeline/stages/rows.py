@@ -5,19 +5,15 @@ nodes can be read alone. The graph is loaded once per process. Beside it are the
 they were new, over their neighbors; and again over one neighbor fewer, to see how much hangs on one.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
 
 import numpy as np
 
 from pipeline.errors import StoreError
 from pipeline.numerics.radius import RadiusLists, rows_through_lists
-from pipeline.numerics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.vectors import LANES
-from pipeline.stages.connected import connected_graph
+from pipeline.stages.connected import LOADED
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.stages.uneven import held_out_lists
 from pipeline.store.arrays import RowArray
@@ -63,9 +59,7 @@ class Rows(Stage):
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = self.landmarks.ledger.read("nodes").read()
         sources = nodes[partition * self._batch : (partition + 1) * self._batch]
-        with _LOADED.search(
-            f"{self.graph.ledger.store}/{self.components.ledger.path}", self._connected_graph
-        ) as search:
+        with LOADED.search(self.ordered, self.graph, self.components) as search:
             lengths = search.lengths(sources)[:, : len(sources)]
             return {"n_landmarks": len(sources)}, self._written(ledger, partition, lengths, nodes)
 
@@ -87,7 +81,7 @@ class Rows(Stage):
         return {"n_landmarks": n_landmarks, "n_batches": len(figures), "nodes_per_chunk": self._nodes_per_chunk}, []
 
     def release(self) -> None:
-        _LOADED.drop()
+        LOADED.drop()
 
     @cached_property
     def _held_out(self) -> tuple[RadiusLists, IntArray]:
@@ -104,9 +98,6 @@ class Rows(Stage):
     def _nodes_per_chunk(self) -> int:
         return nodes_per_chunk(self.landmarks.figures["n_landmarks"], max(self.ordered.figures["nodes_each"]))
 
-    def _connected_graph(self) -> PathGraph:
-        return connected_graph(self.ordered, self.graph, self.components)
-
 
 def between_landmarks(rows: Outcome) -> AnyArray:
     """Distances (m, m) between the landmarks, in double precision."""
@@ -117,41 +108,3 @@ def between_landmarks(rows: Outcome) -> AnyArray:
 def row_batches(rows: Outcome) -> list[RowArray]:
     """The distances (n, batch) of all nodes to each batch of landmarks, to be read block by block."""
     return [rows.ledger.part("rows", batch) for batch in range(rows.figures["n_batches"])]
-
-
-NO_GRAPH = PathGraph(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-
-
-class _LoadedGraph:
-    """The one graph that this process holds, shared by its threads, and what they search it with."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._key, self._graph = "", NO_GRAPH
-        self._free: list[PathSearch] = []
-
-    @contextmanager
-    def search(self, key: str, load: Callable[[], PathGraph]) -> Iterator[PathSearch]:
-        """A search in the graph of that key, which no other thread has at the same time."""
-        with self._lock:
-            if self._key != key:
-                self._forget()
-                self._key, self._graph = key, load()
-            search = self._free.pop() if self._free else PathSearch(self._graph)
-        try:
-            yield search
-        finally:
-            with self._lock:
-                if self._key == key:
-                    self._free.append(search)
-
-    def drop(self) -> None:
-        with self._lock:
-            self._forget()
-
-    def _forget(self) -> None:
-        self._key, self._graph = "", NO_GRAPH
-        self._free.clear()
-
-
-_LOADED = _LoadedGraph()
