@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.numerics.components import UnionFind
 from pipeline.numerics.graph import symmetric_csr
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.store.ledger import StageLedger
+from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 LISTED_COMPONENTS = 10
@@ -71,7 +71,7 @@ class Graph(Stage):
         sets.join(own[0][inside] - first, own[1][inside] - first)
         joined = sets.lowest() + first
         arrays = {"offsets": offsets, "targets": targets, "weights": weights, "joined": joined}
-        return {"n_edges": len(targets)}, ledger.write_parts(partition, arrays)
+        return {"n_edges": len(targets)}, ledger.write_parts(partition, arrays, WHOLE_BYTES)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The component of every node, 0 the largest: those of the groups, joined by the edges between them."""

@@ -20,7 +20,7 @@ from pipeline.stages.graph import edges_out, group_bounds
 from pipeline.stages.ordered import NODE_BITS, NODE_BITS_COUNT, OrderedNodes, empty_lists, node_keys
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.tree_search import neighbors_by_trees
-from pipeline.store.ledger import StageLedger
+from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 # Probed cells with their distances, looked through at once for those within reach: 16 MB.
@@ -129,7 +129,7 @@ class Neighbors(Stage):
         arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": neighbors}
         arrays |= edges_out(group_bounds(self.ordered), partition, neighbors, distances)
         arrays |= self._held_out(partition, int(nodes.offsets[nodes.groups[partition]]), distances, neighbors)
-        return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays)
+        return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays, WHOLE_BYTES)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         for name in HELD_OUT:

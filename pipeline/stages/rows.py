@@ -22,7 +22,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 # What a block of nodes with all their distances may take, which is how they are read again: 64 MB.
 BLOCK_BYTES = 1 << 26
-LEAST_NODES, MOST_NODES = 4096, 1 << 14
+LEAST_NODES, MOST_NODES = 4096, 1 << 16
 
 
 def landmarks_per_batch(n_landmarks: int) -> int:

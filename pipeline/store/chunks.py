@@ -23,6 +23,8 @@ COMPRESSED = (ZstdCodec(level=LEVEL), *CHECKED)
 CHECKSUM_BYTES = 4
 # What is left of the bytes for compression to pay: it costs time, to write and to read.
 WORTHWHILE = 0.6
+# Enough to tell.
+TRIED_BYTES = 1 << 16
 # The checksum of anything with its own checksum behind it, also of nothing.
 REMAINDER = google_crc32c.value(bytes(CHECKSUM_BYTES))
 
@@ -69,8 +71,9 @@ def decoded(data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], compresse
 
 
 def compression_pays(rows: AnyArray) -> bool:
-    """Whether some rows become much smaller; digits without a pattern, as of distances, do not."""
-    return rows.nbytes == 0 or len(Zstd(LEVEL).encode(np.ascontiguousarray(rows))) < WORTHWHILE * rows.nbytes
+    """Whether rows become much smaller, by the first of them; digits without a pattern, as of distances, do not."""
+    tried = rows[: max(1, TRIED_BYTES // max(1, rows.itemsize * math.prod(rows.shape[1:])))]
+    return tried.nbytes == 0 or len(Zstd(LEVEL).encode(np.ascontiguousarray(tried))) < WORTHWHILE * tried.nbytes
 
 
 def _checksum(data: AnyArray) -> bytes:
