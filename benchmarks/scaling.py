@@ -23,6 +23,8 @@ LANDMARKS = (100, 200, 500, 1000, 2000)
 FEW_LANDMARKS, MANY_POINTS = 100, 1_000_000
 # Exponents are those of sizes from here on: below, what every fit costs counts most.
 LEAST_POINTS = 100_000
+# Fits with one worker and with two.
+TURNS = 3
 STEEPEST = {"points": 1.2, "landmarks": 1.1}
 RESULTS = Path(__file__).parent / "scaling.json"
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.png"
@@ -76,13 +78,24 @@ def draw(found: Json, path: Path) -> None:
 
 
 def two_workers_against_one(n_points: int = 1_000_000, n_landmarks: int = 300) -> list[Measurement]:
-    one, two = (seconds_of(n_points, n_landmarks, n_workers) for n_workers in (1, 2))
+    """In turns, and the fastest of each counts: what else the machine does only ever makes things slower."""
+    turns = [[seconds_of(n_points, n_landmarks, n_workers) for n_workers in (1, 2)] for _ in range(TURNS)]
+    (one, two), (whole_of_one, whole_of_two) = (
+        [min(map(measure, times)) for times in zip(*turns, strict=True)] for measure in (_of_rows, _of_all)
+    )
     of = f"of {n_points:,} points, m={n_landmarks}, on two workers"
-    whole = sum(two.values()), sum(one.values())
     return [
-        Measurement("rows-on-two", f"rows stage {of}", two["rows"], "on one", one["rows"], 1 / 1.7),
-        Measurement("fit-on-two", f"whole fit {of}", whole[0], "on one", whole[1], 1 / 1.4),
+        Measurement("rows-on-two", f"rows stage {of}", two, "on one", one, 1 / 1.7),
+        Measurement("fit-on-two", f"whole fit {of}", whole_of_two, "on one", whole_of_one, 1 / 1.4),
     ]
+
+
+def _of_rows(seconds: dict[str, float]) -> float:
+    return seconds["rows"]
+
+
+def _of_all(seconds: dict[str, float]) -> float:
+    return sum(seconds.values())
 
 
 def main() -> int:
