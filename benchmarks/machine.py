@@ -20,6 +20,8 @@ MATRIX_SIDE = 2048
 # Far more than any cache holds.
 COPIED_BYTES = FILE_BYTES = 1 << 28
 PIECE_BYTES = 1 << 24
+# More than a process gives back and gets again.
+NEW_BYTES = 1 << 30
 REPEATS, DISK_REPEATS = 8, 3
 
 
@@ -31,6 +33,7 @@ def machine_limits() -> dict[str, float]:
         figures[f"sgemm, {threads}, Gflop/s"] = product_rate(np.float32, n_threads)
         figures[f"dgemm, {threads}, Gflop/s"] = product_rate(np.float64, n_threads)
         figures[f"memory copied, {threads}, GB/s read and written"] = copy_rate(n_threads)
+    figures["new memory, written for the first time, GB/s"] = new_memory_rate()
     written, read = disk_rates()
     return {**figures, "disk written and synced, GB/s": written, "disk read, GB/s": read}
 
@@ -67,6 +70,12 @@ def copy_rate(n_threads: int) -> float:
     with ThreadPoolExecutor(n_threads) as pool:
         fastest = min(seconds(lambda: list(pool.map(copy, parts))) for _ in range(REPEATS))
     return 2e-9 * COPIED_BYTES / fastest
+
+
+def new_memory_rate() -> float:
+    """The system has to find and clear it; on a virtual machine the host may have to as well. Files written pay the
+    same. Once only: the next time it would be at hand."""
+    return 1e-9 * NEW_BYTES / seconds(lambda: np.empty(NEW_BYTES, dtype=np.uint8).fill(1))
 
 
 def disk_rates() -> tuple[float, float]:
