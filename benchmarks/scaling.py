@@ -80,22 +80,13 @@ def draw(found: Json, path: Path) -> None:
 def two_workers_against_one(n_points: int = 1_000_000, n_landmarks: int = 300) -> list[Measurement]:
     """In turns, and the fastest of each counts: what else the machine does only ever makes things slower."""
     turns = [[seconds_of(n_points, n_landmarks, n_workers) for n_workers in (1, 2)] for _ in range(TURNS)]
-    (one, two), (whole_of_one, whole_of_two) = (
-        [min(map(measure, times)) for times in zip(*turns, strict=True)] for measure in (_of_rows, _of_all)
-    )
+    rows = [min(seconds["rows"] for seconds in times) for times in zip(*turns, strict=True)]
+    whole = [min(sum(seconds.values()) for seconds in times) for times in zip(*turns, strict=True)]
     of = f"of {n_points:,} points, m={n_landmarks}, on two workers"
     return [
-        Measurement("rows-on-two", f"rows stage {of}", two, "on one", one, 1 / 1.7),
-        Measurement("fit-on-two", f"whole fit {of}", whole_of_two, "on one", whole_of_one, 1 / 1.4),
+        Measurement("rows-on-two", f"rows stage {of}", rows[1], "on one", rows[0], 1 / 1.7),
+        Measurement("fit-on-two", f"whole fit {of}", whole[1], "on one", whole[0], 1 / 1.4),
     ]
-
-
-def _of_rows(seconds: dict[str, float]) -> float:
-    return seconds["rows"]
-
-
-def _of_all(seconds: dict[str, float]) -> float:
-    return sum(seconds.values())
 
 
 def main() -> int:

@@ -70,9 +70,14 @@ def decoded(data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], compresse
         raise ValueError(f"it cannot be decompressed: {error}") from error
 
 
+def rows_in(n_bytes: int, rows: AnyArray) -> int:
+    """How many such rows take about so many bytes; at least one."""
+    return max(1, n_bytes // max(1, rows.itemsize * math.prod(rows.shape[1:])))
+
+
 def compression_pays(rows: AnyArray) -> bool:
     """Whether rows become much smaller, by the first of them; digits without a pattern, as of distances, do not."""
-    tried = rows[: max(1, TRIED_BYTES // max(1, rows.itemsize * math.prod(rows.shape[1:])))]
+    tried = rows[: rows_in(TRIED_BYTES, rows)]
     return tried.nbytes == 0 or len(Zstd(LEVEL).encode(np.ascontiguousarray(tried))) < WORTHWHILE * tried.nbytes
 
 

@@ -51,7 +51,7 @@ class DurableLocalStore(LocalStore):
         self.adopt(key)
 
     def adopt(self, key: str) -> None:
-        """Have the next `flush` sync a file that this store did not write."""
+        """Have the next `flush` sync a file, whoever wrote it."""
         with self._lock:
             self._unsynced.add(f"{self._root}/{key}")
 

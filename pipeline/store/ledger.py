@@ -5,7 +5,6 @@ version. So changed settings write elsewhere, and a late writer can only write t
 chunks says nothing: only what the ledger holds is read.
 """
 
-import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from zarr.abc.store import Store
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import RowArray, create_array, metadata_digest, open_array
-from pipeline.store.chunks import compression_pays
+from pipeline.store.chunks import compression_pays, rows_in
 from pipeline.store.objects import Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 
@@ -69,7 +68,7 @@ class StageLedger:
 
         They are compressed if that pays for the first rows.
         """
-        path, chunk_rows = f"{self.path}/{name}", chunk_rows or _rows_in(CHUNK_BYTES, rows)
+        path, chunk_rows = f"{self.path}/{name}", chunk_rows or rows_in(CHUNK_BYTES, rows)
         pays = compression_pays(rows)
         array = create_array(self.store, path, rows.shape, rows.dtype, chunk_rows, compressed=pays)
         if len(rows):
@@ -78,7 +77,7 @@ class StageLedger:
     def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES) -> list[str]:
         """One partition's share of several arrays, to be read with `part`; the names for its commit."""
         for name, rows in arrays.items():
-            self.write(_part_name(name, partition), rows, _rows_in(chunk_bytes, rows))
+            self.write(_part_name(name, partition), rows, rows_in(chunk_bytes, rows))
         return [_part_name(name, partition) for name in arrays]
 
     def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:
@@ -92,7 +91,7 @@ class StageLedger:
     def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_bytes: int) -> list[str]:
         """Like `write_parts` of every array's rows at `index`, which are taken a few chunks at a time."""
         for name, rows in arrays.items():
-            shape, chunk_rows = (len(index), *rows.shape[1:]), _rows_in(chunk_bytes, rows)
+            shape, chunk_rows = (len(index), *rows.shape[1:]), rows_in(chunk_bytes, rows)
             path, pays = f"{self.path}/{_part_name(name, partition)}", compression_pays(rows[index[:chunk_rows]])
             array = create_array(self.store, path, shape, rows.dtype, chunk_rows, compressed=pays)
             step = CHUNKS_TAKEN * array.chunk_rows
@@ -126,7 +125,9 @@ class StageLedger:
 
     def committed(self) -> dict[int, Json]:
         """The figures of every complete partition."""
-        return {partition: self._read(self._commit_key(partition))["figures"] for partition in self.complete()}
+        return {
+            partition: _declared(self.store, self._commit_key(partition))["figures"] for partition in self.complete()
+        }
 
     def complete(self) -> list[int]:
         """Which partitions are complete, rising."""
@@ -135,11 +136,11 @@ class StageLedger:
 
     def vouched_for(self, partition: int) -> list[str]:
         """The names of the arrays that a complete partition alone has written, sorted."""
-        return sorted(self._read(self._commit_key(partition))["arrays"])
+        return sorted(_declared(self.store, self._commit_key(partition))["arrays"])
 
     def vouched(self) -> list[str]:
         """The names of the arrays that the complete stage vouches for, sorted."""
-        return sorted(self._read(self._finished_key)["arrays"])
+        return sorted(_declared(self.store, self._finished_key)["arrays"])
 
     def finish(self, n_partitions: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare the stage complete; refused, with their numbers, while partitions are missing."""
@@ -171,13 +172,13 @@ class StageLedger:
     def read(self, name: str, partition: int | None = None) -> RowArray:
         """An array of a complete partition, or of the complete stage; anything else is an error."""
         key = self._finished_key if partition is None else self._commit_key(partition)
-        return self._opened(key, f"{self.path}/{name}")
+        return self._opened(key, name)
 
     @cached_property
     def _opened(self) -> Callable[[str, str], RowArray]:
         """`_opened_array` that keeps what it gave: exchanges ask for the same arrays with every partition, and finding
         out that they are complete takes longer than reading a slice of them."""
-        return lru_cache(ARRAYS_KEPT)(partial(_opened_array, self.store))
+        return lru_cache(ARRAYS_KEPT)(partial(_opened_array, self.store, self.path))
 
     def damaged(self, seal: str | None = None) -> list[str]:
         """Every object, array and chunk that this stage's ledger vouches for and that is not as it was written."""
@@ -198,7 +199,7 @@ class StageLedger:
         return [
             problem
             for key in self._entries()
-            for name, digest in self._read(key)["arrays"].items()
+            for name, digest in _declared(self.store, key)["arrays"].items()
             for problem in _array_problems(self.store, f"{self.path}/{name}", digest)
         ]
 
@@ -220,9 +221,6 @@ class StageLedger:
     def _commit_key(self, partition: int) -> str:
         return f"{self.path}/ledger/partition-{partition:08d}.json"
 
-    def _read(self, key: str) -> dict[str, Any]:
-        return _declared(self.store, key)
-
     @property
     def _objects(self) -> Objects:
         return Objects(self.store)
@@ -236,12 +234,12 @@ def _declared(store: Store, key: str) -> Json:
     return value
 
 
-def _opened_array(store: Store, key: str, path: str) -> RowArray:
-    """The array at a path, which the ledger's entry at a key vouches for."""
-    vouched, name = _declared(store, key)["arrays"], path.rpartition("/")[2]
+def _opened_array(store: Store, path: str, key: str, name: str) -> RowArray:
+    """An array of the stage at a path, which the ledger's entry at a key vouches for."""
+    vouched = _declared(store, key)["arrays"]
     if name not in vouched:
         raise StoreError(f"{key} in {store} does not vouch for array {name}; it is not complete.")
-    return open_array(store, path, vouched[name])
+    return open_array(store, f"{path}/{name}", vouched[name])
 
 
 @cache
@@ -256,10 +254,6 @@ def _cpu() -> str:
     lines = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else ""
-
-
-def _rows_in(chunk_bytes: int, rows: AnyArray) -> int:
-    return max(1, chunk_bytes // max(1, rows.itemsize * math.prod(rows.shape[1:])))
 
 
 def _part_name(name: str, partition: int) -> str:
