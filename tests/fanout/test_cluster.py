@@ -157,6 +157,7 @@ def test_a_cluster_that_dies_is_told_and_what_is_complete_is_kept(stage, tmp_pat
     assert all(stage.n_calls()[partition] == 1 for partition in range(4))
 
 
+@pytest.mark.cluster
 def test_nothing_listens_beyond_this_machine():
     with executor(ClusterSettings(n_workers=2)) as execute:
         me = psutil.Process()
@@ -167,6 +168,7 @@ def test_nothing_listens_beyond_this_machine():
         assert execute.n_threads() == 2
 
 
+@pytest.mark.cluster
 def test_workers_have_one_thread_of_everything_and_dasks_memory_rules_off():
     with executor(ClusterSettings(n_workers=1, threads_per_worker=2, memory_mib=600)) as execute:
         found = execute.client.run(settings_of_a_worker)

@@ -263,6 +263,7 @@ def test_two_runs_on_one_store_wait_for_each_other(server, client, folder, tmp_p
     assert open_run(folder / "run.zarr").published
 
 
+@pytest.mark.cluster
 def test_a_place_that_nobody_holds_is_given_free(client, folder):
     """As after a restart of a server that keeps its leases in memory, in the middle of a run."""
     wanted = read_targets(written(folder))
@@ -273,6 +274,7 @@ def test_a_place_that_nobody_holds_is_given_free(client, folder):
     assert client.read_global_concurrency_limit_by_name(name).active_slots == 0
 
 
+@pytest.mark.cluster
 def test_drift_starts_a_refit_of_that_store(client, folder):
     file = written(folder, "refit_on_drift = true", '[refit]\nincoming = "incoming"\n')
     schedule, targets = read_targets(file)
@@ -293,6 +295,7 @@ def test_drift_starts_a_refit_of_that_store(client, folder):
     assert client.read_automations_by_name(name) == []
 
 
+@pytest.mark.cluster
 def test_what_the_file_no_longer_has_is_told(client, folder):
     schedule, (fit,) = read_targets(written(folder))
     deployed(client, schedule, [fit, StandIn("refit", fit.store, {"settings": {"store": fit.store}}, None)])

@@ -71,6 +71,7 @@ def test_landmarks_have_the_coordinates_of_the_model(runs, method):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
+@pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_runs(source, runs, tmp_path):
     with executor(ClusterSettings(n_workers=2)) as execute:
         for method in DIRECT:

@@ -132,6 +132,7 @@ def test_results_depend_neither_on_chunks_nor_blocks_nor_the_order_of_queries(ro
     assert alone.embedding("values").tobytes() == expected.embedding("values")[77:78].tobytes()
 
 
+@pytest.mark.cluster
 def test_workers_give_the_bytes_of_one_process(roll, tmp_path):
     folder, _, _, _ = roll
     queries = {"coordinates": str(folder / "queries.npy"), "partition_mib": 1}

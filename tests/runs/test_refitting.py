@@ -90,6 +90,7 @@ def test_a_fit_that_comes_out_mirrored_is_turned_back(roll, store, monkeypatch):
         assert relative_rms(after[:N_OLD], before) < LARGEST_RMS
 
 
+@pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_refit(roll, twice, store):
     with executor(ClusterSettings(n_workers=2)) as execute:
         refitted(store, roll.new, execute=execute)
