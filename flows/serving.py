@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 from uuid import UUID
 
+import psutil
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import FlowRun, StateType
@@ -27,7 +28,7 @@ from flows.server import child_environment, last_words, prefect_server
 from flows.targets import Target
 from pipeline.errors import ClusterError, InvalidInputError
 
-STOP_SECONDS = 30
+STOP_SECONDS, LAST_SECONDS = 30, 5
 WATCH_SECONDS = 2
 TOLD = [StateType.RUNNING, StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
 # Of the one who serves; runs look after themselves.
@@ -111,26 +112,36 @@ def _worker(url: str, pool: str, slugs: list[str], log: Path) -> Iterator["subpr
     try:
         yield process
     finally:
-        _stop_group(process)
+        _stop_with_runs(process)
 
 
-def _stop_group(leader: "subprocess.Popen[bytes]") -> None:
-    """End a process and all that it started; those that do not go by themselves are killed."""
+def _stop_with_runs(leader: "subprocess.Popen[bytes]") -> None:
+    """End a process and all that it started; those that do not go by themselves are killed.
+
+    Runs are not of its group, and one that is killed cannot end them.
+    """
+    family = _started_by(leader)
     _signal_group(leader.pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-    while time.monotonic() < deadline and (leader.poll() is None or _signal_group(leader.pid, 0)):
-        time.sleep(0.05)
+    with suppress(subprocess.TimeoutExpired):
+        leader.wait(STOP_SECONDS)
+    family += _started_by(leader)
     _signal_group(leader.pid, signal.SIGKILL)
     leader.wait()
+    for survivor in psutil.wait_procs(set(family), timeout=LAST_SECONDS)[1]:
+        survivor.kill()
 
 
-def _signal_group(group: int, number: int) -> bool:
-    """Whether there was someone to hear it."""
+def _started_by(leader: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     try:
+        family: list[psutil.Process] = psutil.Process(leader.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return family
+
+
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError):
         os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _settle(client: SyncPrefectClient, slugs: list[str]) -> None:
