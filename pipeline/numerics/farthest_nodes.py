@@ -4,14 +4,10 @@ A search from each choice goes only as far as it shortens a node's way to the ne
 cost little more than a few from one node.
 """
 
-import heapq
-from typing import Any
-
 import numpy as np
 
-from pipeline.numerics.compiled import compiled
-from pipeline.numerics.shortest_paths import PathGraph
-from pipeline.types import AnyArray, IntArray
+from pipeline.numerics.shortest_paths import PathGraph, shorten
+from pipeline.types import IntArray
 
 
 def farthest_nodes(graph: PathGraph, candidates: IntArray, first: int, n_chosen: int) -> IntArray:
@@ -23,21 +19,5 @@ def farthest_nodes(graph: PathGraph, candidates: IntArray, first: int, n_chosen:
         # Nodes may be at no distance from each other.
         chosen[i] = first if i == 0 else np.argmax(np.where(left, lengths[candidates], -1.0))
         left[chosen[i]] = False
-        _shorten(graph.offsets, graph.targets, graph.weights, int(candidates[chosen[i]]), lengths)
+        shorten(graph.offsets, graph.targets, graph.weights, int(candidates[chosen[i]]), lengths)
     return chosen
-
-
-@compiled
-def _shorten(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
-    """Dijkstra's algorithm from one more source, where that is nearer than what is known."""
-    lengths[source] = 0.0
-    queue: Any = [(0.0, np.int64(source))]
-    while queue:
-        length, u = heapq.heappop(queue)
-        if length > lengths[u]:
-            continue
-        for edge in range(offsets[u], offsets[u + 1]):
-            v, offered = np.int64(targets[edge]), length + np.float64(weights[edge])
-            if offered < lengths[v]:
-                lengths[v] = offered
-                heapq.heappush(queue, (offered, v))

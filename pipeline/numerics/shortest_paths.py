@@ -318,6 +318,12 @@ def _fetch_edges(offsets: AnyArray, targets: AnyArray, weights: AnyArray, node: 
 def _search_by_heap(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
     """Lengths from one source by Dijkstra's algorithm, for any weights."""
     lengths[:] = np.inf
+    shorten(offsets, targets, weights, source, lengths)
+
+
+@compiled
+def shorten(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
+    """Dijkstra's algorithm from one more source, where that is nearer than what is known."""
     lengths[source] = 0.0
     queue: Any = [(0.0, np.int64(source))]
     while queue:
