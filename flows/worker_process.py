@@ -3,18 +3,22 @@
 It takes the runs of the named queues only, and ends with its parent, even one that was killed; its runs end with it.
 """
 
+import os
 import sys
+import threading
+import time
 
 import psutil
 
 from flows.server_process import end_with
 
-STOP_SECONDS = 10
+STOP_SECONDS, WATCH_SECONDS = 10, 1
 
 
 def main() -> None:
     parent, pool, *queues = sys.argv[1:]
     end_with(int(parent))
+    threading.Thread(target=end_after, args=(int(parent),), daemon=True).start()
     from prefect.cli import app
 
     sys.argv = ["prefect", "worker", "start", "--pool", pool, "--type", "process"]
@@ -24,6 +28,17 @@ def main() -> None:
     finally:
         # A worker whose server is gone leaves its runs behind, and they are not of its process group.
         end_children()
+
+
+def end_after(parent: int) -> None:
+    """End this process and its runs once its parent is gone.
+
+    The server ends with the same parent, and a worker that is only asked to end tries for a minute to tell it.
+    """
+    while os.getppid() == parent:
+        time.sleep(WATCH_SECONDS)
+    end_children()
+    os._exit(1)
 
 
 def end_children() -> None:
