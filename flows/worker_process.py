@@ -33,7 +33,7 @@ def main() -> None:
 def end_after(parent: int) -> None:
     """End this process and its runs once its parent is gone.
 
-    The server ends with the same parent, and a worker that is only asked to end tries for a minute to tell it.
+    The server ends with the same parent, and a worker that is only asked to end may take long over it without one.
     """
     while os.getppid() == parent:
         time.sleep(WATCH_SECONDS)
