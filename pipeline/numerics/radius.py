@@ -49,13 +49,6 @@ class RadiusLists(NamedTuple):
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[queries] - offsets[:-1], sizes)
         return RadiusLists(offsets, self.indices[places], self.distances[places])
 
-    def without_last(self) -> "RadiusLists":
-        """The same with the farthest neighbor of each query left out where it has another."""
-        left_out = np.zeros(len(self.indices), dtype=np.bool_)
-        left_out[self.offsets[1:][self.sizes > 1] - 1] = True
-        offsets = np.concatenate([[0], np.cumsum(np.where(self.sizes > 1, self.sizes - 1, self.sizes))])
-        return RadiusLists(offsets, self.indices[~left_out], self.distances[~left_out])
-
 
 class Pairs(NamedTuple):
     """Queries (r,) and points (r,) that are near each other, by their places, and how far they are apart (r,)."""
@@ -242,18 +235,47 @@ def rows_through_lists(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
     return rows
 
 
+def rows_with_and_without_last(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
+    """Like `rows_through_lists` in single precision, to which the points' lengths are rounded first; and again without
+    the farthest neighbor of each query that has another (q, 2, m)."""
+    rows = np.full((len(lists.offsets) - 1, 2, to_landmarks.shape[1]), np.inf, dtype=np.float32)
+    _with_and_without_last(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
+    return rows
+
+
 @compiled
 def _through_lists(
     offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
 ) -> None:
     for i in range(len(rows)):
-        for j in range(offsets[i], offsets[i + 1]):
-            apart, neighbor = distances[j], indices[j]
-            for landmark in range(rows.shape[1]):
-                # The least so far is rounded already, which changes no minimum.
-                rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
-            if apart == 0.0:
-                break
+        _shorten(range(offsets[i], offsets[i + 1]), indices, distances, to_landmarks, rows[i])
+
+
+@compiled
+def _with_and_without_last(
+    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
+) -> None:
+    for i in range(len(rows)):
+        begin, end = offsets[i], offsets[i + 1]
+        last = end - 1 if end - begin > 1 else end
+        is_copy = _shorten(range(begin, last), indices, distances, to_landmarks, rows[i, 0])
+        rows[i, 1] = rows[i, 0]
+        if not is_copy:
+            _shorten(range(last, end), indices, distances, to_landmarks, rows[i, 0])
+
+
+@compiled
+def _shorten(places: range, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, row: AnyArray) -> bool:
+    """Take the ways over the neighbors at some places of a list where they are shorter; whether one is at no distance,
+    which makes those that follow unneeded."""
+    for j in places:
+        apart, neighbor = distances[j], indices[j]
+        for landmark in range(len(row)):
+            # The least so far is rounded already, which changes no minimum.
+            row[landmark] = min(row[landmark], apart + row.dtype.type(to_landmarks[neighbor, landmark]))
+        if apart == 0.0:
+            return True
+    return False
 
 
 @compiled

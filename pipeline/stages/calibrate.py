@@ -44,19 +44,22 @@ class Calibrate(SingleStage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         names = (*self._answers.columns, NEAREST)
-        figures = write_calibration(ledger, names, *(self._columns(name) for name in ("held_out", "held_out_fewer")))
+        figures = write_calibration(ledger, names, *self._columns())
         return {**figures, "weight": self._answers.weight, "exponent": self.exponent}, list(names)
 
-    def _columns(self, name: str) -> FloatArray:
-        """The trust columns (h, t) by some distances to the landmarks."""
-        batches = [self.rows.ledger.part(name, batch) for batch in range(self.rows.figures["n_batches"])]
+    def _columns(self) -> list[FloatArray]:
+        """The trust columns (h, t) by all neighbors; and by one fewer."""
+        batches = [self.rows.ledger.part("held_out", batch) for batch in range(self.rows.figures["n_batches"])]
         # Rows of components that are not embedded reach no landmark.
-        kept = np.isfinite(batches[0].read()[:, 0])
-        sums = self._answers.begin(int(kept.sum()))
+        kept = np.isfinite(batches[0].read()[:, 0, 0])
+        both = [self._answers.begin(int(kept.sum())) for _ in range(2)]
         for batch in batches:
-            sums.add(batch.read()[kept])
+            lengths = batch.read()[kept]
+            for way, sums in enumerate(both):
+                sums.add(np.ascontiguousarray(lengths[:, way]))
         lists = held_out_lists(self.neighbors)
-        return with_nearest(self._answers, sums.answer(), lists.distances[lists.offsets[:-1][kept]], self.exponent)
+        nearest = lists.distances[lists.offsets[:-1][kept]]
+        return [with_nearest(self._answers, sums.answer(), nearest, self.exponent) for sums in both]
 
     @cached_property
     def _answers(self) -> Answers:

@@ -41,6 +41,7 @@ class Joint(Stage):
     block_rows: int
     between: JointDistances
     name = "joint"
+    version = 2
 
     def settings(self) -> Json:
         return {"block_rows": self.block_rows, "between": self.between, "rows_each": self.partitions.rows_each}

@@ -40,7 +40,7 @@ class Publish(Stage):
     coordinates: tuple[str, ...] = COORDINATES
     flags: tuple[str, ...] = FLAGS
     name = "publish"
-    version = 2
+    version = 3
 
     def settings(self) -> Json:
         return {"rows_each": self.partitions.rows_each}

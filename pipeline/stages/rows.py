@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import StoreError
-from pipeline.numerics.radius import RadiusLists, rows_through_lists
+from pipeline.numerics.radius import RadiusLists, rows_with_and_without_last
 from pipeline.numerics.vectors import LANES
 from pipeline.stages.connected import LOADED
 from pipeline.stages.stage import Outcome, Stage
@@ -45,7 +45,7 @@ class Rows(Stage):
     components: Outcome
     landmarks: Outcome
     name = "rows"
-    version = 4
+    version = 5
 
     def settings(self) -> Json:
         return {"provider": "geodesic", "batch": self._batch, "nodes_per_chunk": self._nodes_per_chunk}
@@ -68,13 +68,8 @@ class Rows(Stage):
         if not np.isfinite(between).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
         names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
-        lists, neighbors = self._held_out
-        known = lengths[neighbors].astype(np.float32)
-        held = {
-            "held_out": rows_through_lists(lists, known),
-            "held_out_fewer": rows_through_lists(lists.without_last(), known),
-        }
-        return names + ledger.write_parts(partition, {"between": between, **held})
+        held_out = rows_with_and_without_last(self._held_out, lengths)
+        return names + ledger.write_parts(partition, {"between": between, "held_out": held_out})
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
@@ -84,11 +79,9 @@ class Rows(Stage):
         LOADED.drop()
 
     @cached_property
-    def _held_out(self) -> tuple[RadiusLists, IntArray]:
-        """The neighbors of rows that are taken as if they were new, by their places among all such neighbors (u,)."""
-        lists = held_out_lists(self.neighbors)
-        neighbors, places = np.unique(lists.indices, return_inverse=True)
-        return lists._replace(indices=places), neighbors
+    def _held_out(self) -> RadiusLists:
+        """The neighbors of rows that are taken as if they were new."""
+        return held_out_lists(self.neighbors)
 
     @property
     def _batch(self) -> int:

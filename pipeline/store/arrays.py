@@ -17,7 +17,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import MemoryStore
 
 from pipeline.errors import StoreError
-from pipeline.store.chunks import CHECKED, COMPRESSED, decoded, encoded, fill_value, is_compressed
+from pipeline.store.chunks import CHECKED, compressed_codecs, compressor_of, decoded, encoded, fill_value
 from pipeline.store.objects import Objects, digest_of
 from pipeline.types import AnyArray
 
@@ -32,7 +32,7 @@ class RowArray:
         self.shape = tuple(metadata.shape)
         self.dtype: np.dtype[Any] = metadata.data_type.to_native_dtype()
         self.chunk_rows = int(metadata.chunk_grid.chunk_shape[0])  # type: ignore[attr-defined]
-        self._compressed = is_compressed(metadata.codecs)
+        self._compressor = compressor_of(metadata.codecs, self.dtype)
 
     def write(self, first_row: int, rows: AnyArray, rounded: bool = False) -> None:
         """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array.
@@ -52,7 +52,7 @@ class RowArray:
         for start in range(0, len(rows), self.chunk_rows):
             key = self._chunk_key((first_row + start) // self.chunk_rows)
             part = rows[start : start + self.chunk_rows]
-            self._objects.write_bytes(key, encoded(part, self.chunk_rows, self._compressed, self.dtype))
+            self._objects.write_bytes(key, encoded(part, self.chunk_rows, self._compressor, self.dtype))
 
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows from `start` up to `stop`, perhaps read-only; an error names the chunk that is missing or damaged."""
@@ -85,7 +85,7 @@ class RowArray:
         if data is None:
             raise StoreError(f"{key} is missing from {self._objects.store}.")
         try:
-            return decoded(data, (self.chunk_rows, *self.shape[1:]), self.dtype, self._compressed)
+            return decoded(data, (self.chunk_rows, *self.shape[1:]), self.dtype, self._compressor)
         except ValueError as error:
             raise StoreError(f"{key} in {self._objects.store} is damaged: {error}.") from error
 
@@ -138,7 +138,7 @@ def _template(n_axes: int, dtype: np.dtype[Any], compressed: bool) -> bytes:
         shape=(1,) * n_axes,
         chunks=(1,) * n_axes,
         dtype=dtype,
-        compressors=COMPRESSED if compressed else CHECKED,
+        compressors=compressed_codecs(dtype) if compressed else CHECKED,
         fill_value=fill_value(dtype),
         # All chunks in one folder: folders cost as much as files.
         chunk_key_encoding={"name": "default", "separator": "."},

@@ -19,7 +19,7 @@ from zarr.abc.store import Store
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import RowArray, create_array, metadata_digest, open_array
-from pipeline.store.chunks import compression_pays, rows_in
+from pipeline.store.chunks import compression_pays, even_rows_in
 from pipeline.store.objects import Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 
@@ -68,7 +68,7 @@ class StageLedger:
 
         They are compressed if that pays for the first rows.
         """
-        path, chunk_rows = f"{self.path}/{name}", chunk_rows or rows_in(CHUNK_BYTES, rows)
+        path, chunk_rows = f"{self.path}/{name}", chunk_rows or even_rows_in(CHUNK_BYTES, rows, len(rows))
         pays = compression_pays(rows)
         array = create_array(self.store, path, rows.shape, rows.dtype, chunk_rows, compressed=pays)
         if len(rows):
@@ -77,7 +77,7 @@ class StageLedger:
     def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES) -> list[str]:
         """One partition's share of several arrays, to be read with `part`; the names for its commit."""
         for name, rows in arrays.items():
-            self.write(_part_name(name, partition), rows, rows_in(chunk_bytes, rows))
+            self.write(_part_name(name, partition), rows, even_rows_in(chunk_bytes, rows, len(rows)))
         return [_part_name(name, partition) for name in arrays]
 
     def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:
@@ -91,7 +91,7 @@ class StageLedger:
     def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_bytes: int) -> list[str]:
         """Like `write_parts` of every array's rows at `index`, which are taken a few chunks at a time."""
         for name, rows in arrays.items():
-            shape, chunk_rows = (len(index), *rows.shape[1:]), rows_in(chunk_bytes, rows)
+            shape, chunk_rows = (len(index), *rows.shape[1:]), even_rows_in(chunk_bytes, rows, len(index))
             path, pays = f"{self.path}/{_part_name(name, partition)}", compression_pays(rows[index[:chunk_rows]])
             array = create_array(self.store, path, shape, rows.dtype, chunk_rows, compressed=pays)
             step = CHUNKS_TAKEN * array.chunk_rows

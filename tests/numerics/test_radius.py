@@ -10,7 +10,14 @@ from sklearn.neighbors import NearestNeighbors
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import radius as module
 from pipeline.numerics.geodesics import rows_through_neighbors
-from pipeline.numerics.radius import RadiusSearch, even_lists, joined_lists, radius_lists, rows_through_lists
+from pipeline.numerics.radius import (
+    RadiusSearch,
+    even_lists,
+    joined_lists,
+    radius_lists,
+    rows_through_lists,
+    rows_with_and_without_last,
+)
 
 
 def by_comparing(reference, queries, radius):
@@ -99,10 +106,21 @@ def test_ways_over_lists_of_one_length_are_those_over_a_table_of_neighbors():
     lists = even_lists(distances, indices)
     for found, expected in (
         (lists, (distances, indices)),
-        (lists.without_last(), (distances[:, :5], indices[:, :5])),
         (lists.of(np.arange(40)[::-3]), (distances[::-3], indices[::-3])),
     ):
         assert rows_through_lists(found, known).tobytes() == rows_through_neighbors(*expected, known).tobytes()
+
+
+def test_ways_with_and_without_the_last_neighbor_are_those_over_both_tables():
+    rng = np.random.default_rng(6)
+    distances, indices = np.sort(rng.random((40, 6)), axis=1), rng.integers(0, 90, (40, 6))
+    distances[:5, :2], distances[5:8] = 0.0, 0.0
+    known = rng.random((90, 8))
+    both = rows_with_and_without_last(even_lists(distances, indices), known)
+    for found, table in zip(
+        np.moveaxis(both, 1, 0), ((distances, indices), (distances[:, :5], indices[:, :5])), strict=True
+    ):
+        assert found.tobytes() == rows_through_neighbors(*table, known.astype(np.float32)).tobytes()
 
 
 def test_an_empty_list_leads_nowhere_and_a_single_neighbor_is_never_left_out():
@@ -110,7 +128,10 @@ def test_an_empty_list_leads_nowhere_and_a_single_neighbor_is_never_left_out():
     lists = radius_lists(points, np.array([[5.0], [8.5], [0.9]]), 0.7)
     known = np.arange(8, dtype=np.float32).reshape(4, 2)
     np.testing.assert_allclose(rows_through_lists(lists, known), [[np.inf, np.inf], [6.5, 7.5], [2.1, 3.1]])
-    assert lists.without_last().sizes.tolist() == [0, 1, 1]
+    both = rows_with_and_without_last(lists, known)
+    np.testing.assert_array_equal(both[:, 0], rows_through_lists(lists, known))
+    assert lists.sizes.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(both[:, 1], [[np.inf, np.inf], [6.5, 7.5], [2.1, 3.1]])
     assert lists.of(np.array([2, 0])).indices.tolist() == [1, 2]
 
 

@@ -1,16 +1,27 @@
 """Chunks are Zarr's own, byte for byte."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import zarr
+from numcodecs import blosc
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import create_array, open_array
-from pipeline.store.chunks import CHECKED, COMPRESSED, compression_pays, decoded, encoded, fill_value
+from pipeline.store.chunks import (
+    CHECKED,
+    FORMER,
+    compressed_codecs,
+    compression_pays,
+    compressor,
+    decoded,
+    encoded,
+    fill_value,
+)
 from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger
 
@@ -34,7 +45,7 @@ def test_files_are_those_that_zarr_writes(tmp_path, dtype, compressed):
         shape=array.shape,
         chunks=(4, 3),
         dtype=array.dtype,
-        compressors=COMPRESSED if compressed else CHECKED,
+        compressors=compressed_codecs(array.dtype) if compressed else CHECKED,
         fill_value=fill_value(array.dtype),
         chunk_key_encoding={"name": "default", "separator": "."},
         config={"write_empty_chunks": True},
@@ -54,29 +65,54 @@ def test_any_rows_can_be_read(tmp_path, start, stop):
     np.testing.assert_array_equal(stored.read(start, stop), array[start:stop])
 
 
-@pytest.mark.parametrize("compressed", [True, False])
-def test_every_flipped_bit_is_noticed(compressed):
+COMPRESSORS = pytest.mark.parametrize("by", [compressor(np.dtype(np.float32)), None])
+
+
+@COMPRESSORS
+def test_every_flipped_bit_is_noticed(by):
     array = np.arange(12, dtype=np.float32).reshape(4, 3)
-    data = bytes(encoded(array, 4, compressed))
+    data = bytes(encoded(array, 4, by))
     for place in range(8 * len(data)):
         changed = bytearray(data)
         changed[place // 8] ^= 1 << place % 8
         with pytest.raises(ValueError, match="checksum does not match"):
-            decoded(bytes(changed), (4, 3), array.dtype, compressed)
+            decoded(bytes(changed), (4, 3), array.dtype, by)
 
 
-@pytest.mark.parametrize("compressed", [True, False])
+@COMPRESSORS
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 20])
-def test_truncated_chunks_are_noticed(size, compressed):
+def test_truncated_chunks_are_noticed(size, by):
     array = np.arange(12, dtype=np.float32).reshape(4, 3)
-    with pytest.raises(ValueError, match=r"checksum|cannot reshape"):
-        decoded(bytes(encoded(array, 4, compressed))[:size], (4, 3), array.dtype, compressed)
+    with pytest.raises(ValueError, match=r"checksum|cannot reshape|cannot be decompressed"):
+        decoded(bytes(encoded(array, 4, by))[:size], (4, 3), array.dtype, by)
 
 
-@pytest.mark.parametrize("compressed", [True, False])
-def test_a_chunk_of_another_size_is_refused(compressed):
+@COMPRESSORS
+def test_a_chunk_of_another_size_is_refused(by):
     with pytest.raises(ValueError, match="cannot reshape"):
-        decoded(bytes(encoded(np.arange(12.0).reshape(4, 3), 4, compressed)), (5, 3), np.dtype(np.float64), compressed)
+        decoded(bytes(encoded(np.arange(12.0).reshape(4, 3), 4, by)), (5, 3), np.dtype(np.float64), by)
+
+
+def test_compressed_bytes_are_the_same_in_any_thread():
+    array = np.cumsum(np.random.default_rng(0).integers(0, 50, size=(200_000, 4)), axis=0)
+    by = compressor(array.dtype)
+    once = bytes(encoded(array, len(array), by))
+    before = blosc.set_nthreads(8)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            again = list(pool.map(lambda _: bytes(encoded(array, len(array), by)), range(8)))
+        assert {once} == {*again, bytes(encoded(array, len(array), by))}
+    finally:
+        blosc.set_nthreads(before)
+
+
+def test_chunks_of_earlier_runs_are_read(tmp_path):
+    array = values("i8")
+    theirs = zarr.create_array(
+        LocalStore(tmp_path), name="x", shape=array.shape, chunks=(4, 3), dtype=array.dtype, compressors=FORMER
+    )
+    theirs[:] = array
+    np.testing.assert_array_equal(open_array(DurableLocalStore(tmp_path), "x").read(), array)
 
 
 @pytest.mark.parametrize("compressors", [None, (ZstdCodec(level=1),), (Crc32cCodec(), ZstdCodec(level=1))])
@@ -101,5 +137,5 @@ def test_compression_pays_where_bytes_have_a_pattern(tmp_path, array, pays):
     ledger = StageLedger(DurableLocalStore(tmp_path), "s", "d")
     ledger.write("x", array)
     codecs = [codec["name"] for codec in json.loads((tmp_path / "s/d/x/zarr.json").read_text())["codecs"]]
-    assert codecs == ["bytes", *(["zstd"] * pays), "crc32c"]
+    assert codecs == ["bytes", *(["blosc"] * pays), "crc32c"]
     np.testing.assert_array_equal(open_array(ledger.store, "s/d/x").read(), array)

@@ -46,6 +46,7 @@ class DirectJoint(Stage):
     block_rows: int
     only_bounds: bool
     name = "joint"
+    version = 2
 
     def settings(self) -> Json:
         return {"block_rows": self.block_rows, "bounds": self._bounds, "rows_each": self.partitions.rows_each}

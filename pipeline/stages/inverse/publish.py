@@ -52,6 +52,7 @@ class PublishInverted(Stage):
     n_columns: int | None
     outside: float
     name = "publish"
+    version = 2
 
     def settings(self) -> Json:
         return {"rows_each": self.partitions.rows_each, "outside": self.outside}
