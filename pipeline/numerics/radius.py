@@ -19,6 +19,7 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.lists import distance_of_rows
 from pipeline.numerics.neighbors import KD_TREE_MAX_DIMENSION, TREE_MARGIN
 from pipeline.numerics.products import BLOCK_ENTRIES, PORTION, SINGLE, UNDERFLOW, Portion
+from pipeline.numerics.vectors import prefetch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Neighbors of all queries together: 2 GB as lists, and about as much while they are found.
@@ -248,31 +249,43 @@ def _through_lists(
     offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
 ) -> None:
     for i in range(len(rows)):
-        _shorten(range(offsets[i], offsets[i + 1]), indices, distances, to_landmarks, rows[i])
+        for j in range(offsets[i], offsets[i + 1]):
+            apart, neighbor = distances[j], indices[j]
+            for landmark in range(rows.shape[1]):
+                # The least so far is rounded already, which changes no minimum.
+                rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
+            if apart == 0.0:
+                break
 
 
 @compiled
 def _with_and_without_last(
     offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
 ) -> None:
+    least = np.empty(rows.shape[2])
     for i in range(len(rows)):
+        # The next list's: they are far apart in memory, and waiting for each in turn takes longer than all the rest.
+        for j in range(offsets[i + 1], offsets[min(i + 2, len(rows))]):
+            prefetch(to_landmarks, np.uint64(indices[j]))
         begin, end = offsets[i], offsets[i + 1]
         last = end - 1 if end - begin > 1 else end
-        is_copy = _shorten(range(begin, last), indices, distances, to_landmarks, rows[i, 0])
-        rows[i, 1] = rows[i, 0]
+        least[:] = np.inf
+        is_copy = _shorten(least, range(begin, last), indices, distances, to_landmarks)
+        rows[i, 1] = least
         if not is_copy:
-            _shorten(range(last, end), indices, distances, to_landmarks, rows[i, 0])
+            _shorten(least, range(last, end), indices, distances, to_landmarks)
+        rows[i, 0] = least
 
 
 @compiled
-def _shorten(places: range, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, row: AnyArray) -> bool:
-    """Take the ways over the neighbors at some places of a list where they are shorter; whether one is at no distance,
-    which makes those that follow unneeded."""
+def _shorten(least: AnyArray, places: range, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray) -> bool:
+    """Take the ways over the neighbors at some places of the lists where they are shorter; whether one is at no
+    distance, after which none counts."""
     for j in places:
-        apart, neighbor = distances[j], indices[j]
-        for landmark in range(len(row)):
-            # The least so far is rounded already, which changes no minimum.
-            row[landmark] = min(row[landmark], apart + row.dtype.type(to_landmarks[neighbor, landmark]))
+        apart, neighbor = distances[j], np.uint64(indices[j])
+        for landmark in range(len(least)):
+            way = apart + np.float64(np.float32(to_landmarks[neighbor, landmark]))
+            least[landmark] = way if way < least[landmark] else least[landmark]
         if apart == 0.0:
             return True
     return False
