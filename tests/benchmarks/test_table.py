@@ -96,4 +96,5 @@ def test_the_committed_ratios_are_those_of_the_committed_seconds():
     assert set(rows) == set(table.committed_ratios())
     assert rows
     for row in rows.values():
-        assert row["ratio"] == pytest.approx(row["seconds"] / row["baseline_seconds"], rel=1e-3)
+        # Each of the three is rounded to four digits.
+        assert row["ratio"] == pytest.approx(row["seconds"] / row["baseline_seconds"], rel=1.6e-3)
