@@ -63,12 +63,12 @@ class StageLedger:
         """An array that several partitions write, each its own whole chunks."""
         return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows)
 
-    def write(self, name: str, rows: AnyArray, chunk_rows: int | None = None) -> None:
-        """An array that one partition writes whole; its chunks are of CHUNK_BYTES unless said otherwise.
+    def write(self, name: str, rows: AnyArray, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """An array that one partition writes whole, in chunks of about so many bytes.
 
         They are compressed if that pays for the first rows.
         """
-        path, chunk_rows = f"{self.path}/{name}", chunk_rows or even_rows_in(CHUNK_BYTES, rows, len(rows))
+        path, chunk_rows = f"{self.path}/{name}", even_rows_in(chunk_bytes, rows, len(rows))
         pays = compression_pays(rows)
         array = create_array(self.store, path, rows.shape, rows.dtype, chunk_rows, compressed=pays)
         if len(rows):
@@ -77,7 +77,7 @@ class StageLedger:
     def write_parts(self, partition: int, arrays: dict[str, AnyArray], chunk_bytes: int = CHUNK_BYTES) -> list[str]:
         """One partition's share of several arrays, to be read with `part`; the names for its commit."""
         for name, rows in arrays.items():
-            self.write(_part_name(name, partition), rows, even_rows_in(chunk_bytes, rows, len(rows)))
+            self.write(_part_name(name, partition), rows, chunk_bytes)
         return [_part_name(name, partition) for name in arrays]
 
     def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:

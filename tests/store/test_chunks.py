@@ -20,6 +20,7 @@ from pipeline.store.chunks import (
     compressor,
     decoded,
     encoded,
+    even_rows_in,
     fill_value,
 )
 from pipeline.store.durable import DurableLocalStore
@@ -113,6 +114,15 @@ def test_chunks_of_earlier_runs_are_read(tmp_path):
     )
     theirs[:] = array
     np.testing.assert_array_equal(open_array(DurableLocalStore(tmp_path), "x").read(), array)
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(0, 1), (1, 1), (4, 4), (5, 3), (8, 4), (9, 3), (101, 4)])
+def test_chunks_of_an_array_are_of_even_sizes(tmp_path, n_rows, expected):
+    rows = np.zeros((n_rows, 2))
+    assert even_rows_in(4 * 16, rows, n_rows) == expected
+    ledger = StageLedger(DurableLocalStore(tmp_path), "s", "d")
+    ledger.write("x", rows, 4 * 16)
+    assert open_array(ledger.store, "s/d/x").chunk_rows == expected
 
 
 @pytest.mark.parametrize("compressors", [None, (ZstdCodec(level=1),), (Crc32cCodec(), ZstdCodec(level=1))])

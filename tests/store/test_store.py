@@ -76,7 +76,7 @@ class TestDurability:
         monkeypatch.setattr(os, "fsync", recorded_sync)
         monkeypatch.setattr(DurableLocalStore, "write_now", recorded_write)
         ledger = StageLedger(store, "s", "d")
-        ledger.write("x", np.arange(6.0), 4)
+        ledger.write("x", np.arange(6.0), 32)
         ledger.commit({0: ({}, ["x"])})
         commit = events.index(("write", "s/d/ledger/partition-00000000.json"))
         written = {key for kind, key in events[:commit] if kind == "write"}
@@ -175,7 +175,7 @@ def finished_stage(store, rng):
     ledger = StageLedger(store, "embed", "abc")
     shared = ledger.create("shared", (8, 3), np.float32, 4)
     for p in range(2):
-        ledger.write(f"own-{p}", rng.normal(size=(5, 2)), 2)
+        ledger.write(f"own-{p}", rng.normal(size=(5, 2)), 32)
         shared.write(4 * p, rng.normal(size=(4, 3)).astype(np.float32))
         ledger.commit({p: ({"rows": 5 + p}, [f"own-{p}"])})
     ledger.finish(2, {"total": 11}, ["shared"])
@@ -192,7 +192,7 @@ class TestLedger:
 
     def test_what_is_not_complete_is_not_read(self, store):
         ledger = StageLedger(store, "embed", "abc")
-        ledger.write("x", np.zeros(3), 2)
+        ledger.write("x", np.zeros(3), 16)
         with pytest.raises(StoreError, match="not complete"):
             ledger.read("x", partition=0)
         with pytest.raises(StoreError, match="not complete"):
