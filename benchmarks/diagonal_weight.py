@@ -6,14 +6,14 @@ restricted reconstruction of each? Run with `python -m benchmarks.diagonal_weigh
 
 import numpy as np
 
-from pipeline.datasets import swiss_roll
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
-from pipeline.numerics.extension.restricted import DiagonalWeight
-from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.graph import neighbor_graph
-from pipeline.numerics.landmarks import maxmin_landmarks
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
+from pipeline.numerics.geodesics.graph import neighbor_graph
+from pipeline.numerics.geodesics.rows import rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.landmarks.sampling import maxmin_landmarks
 from pipeline.numerics.mds import LandmarkModel, classical_mds
-from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
+from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
 from pipeline.types import FloatArray
 
 N_TRAINING, N_NEW, N_NEIGHBORS = 8000, 1000, 10

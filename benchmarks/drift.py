@@ -15,12 +15,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.orchestration import TWO_WORKERS, in_own_process
-from pipeline.config import ExtendSettings, fit_settings, job_settings
-from pipeline.extending import extend
 from pipeline.fanout import executor
-from pipeline.fitting import fit
-from pipeline.numerics.drift import compared, gap_counts
-from pipeline.runs import open_run
+from pipeline.jobs.extend import extend
+from pipeline.jobs.fit import fit
+from pipeline.numerics.statistics.distributions import compared, gap_counts
+from pipeline.results.run import open_run
+from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
 from pipeline.types import FloatArray
 
 # Columns that a batch is judged by.

@@ -20,11 +20,11 @@ from benchmarks.memory import write_source
 from benchmarks.neighbors import N_NEIGHBORS, N_THREADS, PROBES, below, peak_of, recall
 from benchmarks.orchestration import TWO_WORKERS, in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.config import ExtendSettings, fit_settings, job_settings
-from pipeline.extending import extend, memory_of_extension
 from pipeline.fanout import executor
-from pipeline.fitting import fit
-from pipeline.runs import open_run
+from pipeline.jobs.extend import extend, memory_of_extension
+from pipeline.jobs.fit import fit
+from pipeline.results.run import open_run
+from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
 from pipeline.types import IntArray
 
 N_FITTED = N_NEW = 200_000

@@ -7,9 +7,9 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from benchmarks.measure import Measurement, use_one_core
-from pipeline.datasets import swiss_roll
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
-from pipeline.numerics.extension.restricted import DiagonalWeight
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.types import AnyArray
 

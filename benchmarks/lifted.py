@@ -7,13 +7,13 @@ lifted points whose residual is above the 99% quantile of fitted points taken as
 import numpy as np
 
 from benchmarks.diagonal_weight import normals
-from pipeline.datasets import swiss_roll
-from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.graph import neighbor_graph
-from pipeline.numerics.landmarks import maxmin_landmarks
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.extension.placement import Placed, placed
+from pipeline.numerics.geodesics.graph import neighbor_graph
+from pipeline.numerics.geodesics.rows import rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.landmarks.sampling import maxmin_landmarks
 from pipeline.numerics.mds import LandmarkModel, classical_mds
-from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
-from pipeline.numerics.trust import Placed, placed
+from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
 from pipeline.types import FloatArray, IntArray
 
 N_TRAINING, N_NEW, N_LANDMARKS, N_EDGES = 8000, 1000, 500, 5

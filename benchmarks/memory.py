@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import FitSettings, fit_settings
-from pipeline.fitting import chain, run_shape
-from pipeline.memory import stage_peaks
+from pipeline.jobs.fit import chain, run_shape
+from pipeline.settings.jobs import FitSettings, fit_settings
 from pipeline.sources import Source, open_source
+from pipeline.stages.costs import stage_peaks
 from pipeline.stages.stage import Outcome, Stage, run_stage
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore

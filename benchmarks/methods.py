@@ -10,11 +10,11 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from benchmarks.measure import Measurement, fastest_in_turns, use_one_core
-from pipeline.datasets import swiss_roll
 from pipeline.methods import METHODS
-from pipeline.numerics.answers import answers_of
-from pipeline.numerics.configurations import Choice, fitted_model
-from pipeline.numerics.metrics import distances
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.extension.placement import answers_of
+from pipeline.numerics.models.catalog import Choice, fitted_model
+from pipeline.numerics.models.metrics import distances
 from pipeline.types import FloatArray
 
 N_POINTS, N_LANDMARKS, N_COMPONENTS, N_COLUMNS = 20_000, 300, 2, 20

@@ -21,9 +21,9 @@ from benchmarks.measure import Measurement, seconds
 from benchmarks.memory import Enough, write_source
 from benchmarks.orchestration import TWO_WORKERS, in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.config import fit_settings
 from pipeline.fanout import executor
-from pipeline.fitting import chain
+from pipeline.jobs.fit import chain
+from pipeline.settings.jobs import fit_settings
 from pipeline.sources import open_source
 from pipeline.stages.stage import Execute, Outcome, Stage, run_stage
 from pipeline.store import lease

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Measurement, use_one_core
-from pipeline.config import ClusterSettings, fit_settings
-from pipeline.datasets import swiss_roll
 from pipeline.fanout import executor
-from pipeline.fitting import fit
+from pipeline.jobs.fit import fit
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import ClusterSettings, fit_settings
 from pipeline.stages.stage import Execute, Stage, run_stage, serially
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore

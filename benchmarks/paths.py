@@ -11,10 +11,10 @@ from scipy.sparse.csgraph import dijkstra
 
 from benchmarks.measure import Measurement, fastest_in_turns, use_one_core
 from benchmarks.orchestration import in_own_process
-from pipeline.datasets import swiss_roll
-from pipeline.numerics.geodesics import shortest_path_rows
-from pipeline.numerics.graph import neighbor_graph
-from pipeline.numerics.neighbors import neighbors_within
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.geodesics.graph import neighbor_graph
+from pipeline.numerics.geodesics.rows import shortest_path_rows
+from pipeline.numerics.neighbors.exact import neighbors_within
 from pipeline.types import AnyArray
 
 N_ROLL, N_IMAGES, N_NEIGHBORS = 200_000, 70_000, 10

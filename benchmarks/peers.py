@@ -10,7 +10,7 @@ from sklearn.manifold import Isomap
 from benchmarks.measure import Measurement, fastest_in_turns
 from benchmarks.orchestration import in_own_process
 from pipeline import LandmarkIsomap
-from pipeline.datasets import swiss_roll
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.types import FloatArray
 
 N_NEIGHBORS, N_COMPONENTS, N_JOBS = 10, 2, 2

@@ -13,11 +13,11 @@ import numpy as np
 
 from benchmarks.measure import use_one_core
 from benchmarks.memory import write_source
-from pipeline.config import fit_settings
-from pipeline.costs import stage_bytes, stage_seconds
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import checked_source, fit, run_shape
-from pipeline.inputs import as_table
+from pipeline.jobs.fit import checked_source, fit, run_shape
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import fit_settings
+from pipeline.sources.inputs import as_table
+from pipeline.stages.costs import stage_bytes, stage_seconds
 from pipeline.stages.stage import Outcome, Watch
 from pipeline.store import run
 from pipeline.store.ledger import StageLedger

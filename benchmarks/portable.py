@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import fit_settings
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import fit
-from pipeline.portable import export_model
+from pipeline.jobs.fit import fit
+from pipeline.jobs.portable import export_model
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import fit_settings
 from pipeline.store import run
 from pipeline.types import AnyArray, Json
 

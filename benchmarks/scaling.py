@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.measure import Measurement
 from benchmarks.orchestration import in_own_process
 from benchmarks.whole_fit import timed_stages
-from pipeline.datasets import swiss_roll
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.types import Json
 
 POINTS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import job_settings
-from pipeline.datasets import swiss_roll
-from pipeline.numerics.held_out_error import Estimate, good_enough
-from pipeline.numerics.landmarks import automatic_count
-from pipeline.study_settings import StudySettings
-from pipeline.studying import study
+from pipeline.jobs.study import study
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.landmarks.sampling import automatic_count
+from pipeline.numerics.statistics.held_out_error import Estimate, good_enough
+from pipeline.settings.jobs import job_settings
+from pipeline.settings.study import StudySettings
 from pipeline.types import AnyArray
 
 # With `auto` landmarks are chosen by the first of these, unless distances cost much: then by the second.

@@ -20,23 +20,22 @@ from scipy.spatial import KDTree
 from benchmarks.measure import Measurement
 from benchmarks.orchestration import in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.config import ClusterSettings, fit_settings
-from pipeline.datasets import swiss_roll
 from pipeline.fanout import executor
-from pipeline.fitting import fit
-from pipeline.numerics.cells import cell_centers, cell_count, curve_places, sample_size
-from pipeline.numerics.components import UnionFind
-from pipeline.numerics.extension.restricted import resolved_weight
-from pipeline.numerics.graph import collapse_duplicates, symmetric_csr
-from pipeline.numerics.landmarks import maxmin_landmarks
+from pipeline.jobs.fit import fit
+from pipeline.numerics.compiled import LANES
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.extension.placement import placed
+from pipeline.numerics.extension.reconstruction import resolved_weight
+from pipeline.numerics.geodesics.graph import UnionFind, collapse_duplicates, symmetric_csr
+from pipeline.numerics.geodesics.rows import nearby_order
+from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
+from pipeline.numerics.landmarks.sampling import maxmin_landmarks
 from pipeline.numerics.mds import LandmarkModel, classical_mds
-from pipeline.numerics.nearby import nearby_order
-from pipeline.numerics.quality import continuity, normalized_stress, residual_variance, trustworthiness
-from pipeline.numerics.shortest_paths import PathGraph, PathSearch
-from pipeline.numerics.sketch import sketch
-from pipeline.numerics.trust import placed
-from pipeline.numerics.vectors import LANES
-from pipeline.runs import open_run
+from pipeline.numerics.neighbors.spatial import cell_centers, cell_count, curve_places, sample_size
+from pipeline.numerics.statistics.distributions import sketch
+from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.results.run import open_run
+from pipeline.settings.jobs import ClusterSettings, fit_settings
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 N_NEIGHBORS, N_THREADS = 10, 2

@@ -9,10 +9,10 @@ import typer
 
 from flows.options import takes_settings
 from flows.terminal import resumable, run_command
-from pipeline.config import ExtendSettings, FitSettings, RefitSettings
 from pipeline.errors import InvalidInputError
-from pipeline.invert_settings import InvertSettings
-from pipeline.study_settings import StudySettings
+from pipeline.settings.invert import InvertSettings
+from pipeline.settings.jobs import ExtendSettings, FitSettings, RefitSettings
+from pipeline.settings.study import StudySettings
 
 app = typer.Typer(
     name="trigpoint",
@@ -134,7 +134,7 @@ def status(store: Store, as_json: AsJson = False) -> None:
 @app.command()
 def verify(store: Store, as_json: AsJson = False) -> None:
     """Read every chunk and object of a run and compare it with its checksum; exit code 1 if any is damaged."""
-    from pipeline.runs import open_run
+    from pipeline.results.run import open_run
 
     problems = open_run(store).damaged()
     _print({"damaged": problems}, [*problems, f"{len(problems) or 'Nothing is'} damaged."], as_json)

@@ -9,12 +9,12 @@ from pathlib import Path
 from flows.progress import Display, shown_on, terminal_display
 from flows.refit_reports import refit_report, refit_summary
 from flows.reports import fit_report, fit_summary, model_lines
-from pipeline import fitting, refitting
-from pipeline.config import ClusterSettings, FitSettings, RefitSettings
-from pipeline.memory import MIB
-from pipeline.plan import Plan, plan_fit, plan_refit
-from pipeline.runs import open_run
-from pipeline.time_left import in_words
+from pipeline.jobs import fit as fitting
+from pipeline.jobs import refit as refitting
+from pipeline.jobs.plan import Plan, plan_fit, plan_refit
+from pipeline.results.run import in_words, open_run
+from pipeline.settings.jobs import ClusterSettings, FitSettings, RefitSettings
+from pipeline.stages.costs import MIB
 from pipeline.types import Json
 
 Say = Callable[[str], None]
@@ -169,7 +169,7 @@ def plan_report(settings: FitSettings) -> tuple[Json, list[str], list[str]]:
 
 def export_report(store: str, arrays: list[str], output: Path, version: str | None = None) -> tuple[Json, list[str]]:
     """Write published arrays to a file; what was written, for programs and in lines."""
-    from pipeline.export import export
+    from pipeline.results.export import export
 
     n_rows = export(open_run(store, version), arrays, output)
     value = {"output": str(output), "arrays": arrays, "n_rows": n_rows}
@@ -178,7 +178,7 @@ def export_report(store: str, arrays: list[str], output: Path, version: str | No
 
 def export_model_report(store: str, model: str, anchors: int | None) -> tuple[Json, list[str]]:
     """Write a model of a run; its size and accuracy, for programs and in lines."""
-    from pipeline.portable import export_model
+    from pipeline.jobs.portable import export_model
 
     exported = export_model(store, model, anchors)
     value = {"model": model, "n_computed": exported.n_computed, **exported.stated}

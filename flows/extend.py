@@ -13,10 +13,10 @@ from flows.events import emit_drift, store_slug
 from flows.extension_reports import batch_report, drift_table, drifted_words
 from flows.fit import LogWatch, as_task, chosen_settings
 from flows.progress import Display, Several, current_display
-from pipeline.config import ExtendSettings
 from pipeline.errors import DriftError
-from pipeline.extending import extend_batches, memory_of_extension
 from pipeline.fanout import executor
+from pipeline.jobs.extend import extend_batches, memory_of_extension
+from pipeline.settings.jobs import ExtendSettings
 from pipeline.types import Json
 
 

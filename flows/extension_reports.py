@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pipeline.extending import Extended
-from pipeline.incoming import done_batches
-from pipeline.runs import open_run
+from pipeline.jobs.extend import Extended
+from pipeline.jobs.incoming import done_batches
+from pipeline.results.run import open_run
 from pipeline.types import Json
 
 

@@ -17,13 +17,13 @@ from prefect.logging import get_run_logger
 from flows.picture import embedding_picture
 from flows.progress import Display, Several, current_display
 from flows.reports import figures_table, fit_report
-from pipeline import fitting
-from pipeline.config import ClusterSettings, FitSettings, Settings, job_settings
 from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.fanout import executor
 from pipeline.fanout.rounds import is_passing
-from pipeline.plan import Plan, plan_fit
-from pipeline.runs import open_run
+from pipeline.jobs import fit as fitting
+from pipeline.jobs.plan import Plan, plan_fit
+from pipeline.results.run import open_run
+from pipeline.settings.jobs import ClusterSettings, FitSettings, Settings, job_settings
 from pipeline.stages.stage import Execute, Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json

@@ -10,10 +10,10 @@ import numpy as np
 from flows.commands import PREFECT_ENVIRONMENT, Say
 from flows.progress import Display, shown_on, terminal_display
 from pipeline.errors import InvalidInputError
-from pipeline.invert_settings import InvertSettings
-from pipeline.inverting import Inverted, prepared
-from pipeline.inverting import invert as invert_here
-from pipeline.runs import open_run
+from pipeline.jobs.invert import Inverted, prepared
+from pipeline.jobs.invert import invert as invert_here
+from pipeline.results.run import open_run
+from pipeline.settings.invert import InvertSettings
 from pipeline.types import AnyArray, IntArray, Json
 
 # What each flag says of a query, for people.

@@ -11,9 +11,9 @@ from flows.fit import LogWatch, as_task, chosen_settings
 from flows.inversion import asked_for, inversion_report, inversion_table, shown_steps, strip_picture
 from flows.progress import Display, Several, current_display
 from pipeline.fanout import executor
-from pipeline.invert_settings import InvertSettings
-from pipeline.inverting import invert as invert_here
-from pipeline.inverting import memory_of_inversion, prepared
+from pipeline.jobs.invert import invert as invert_here
+from pipeline.jobs.invert import memory_of_inversion, prepared
+from pipeline.settings.invert import InvertSettings
 from pipeline.types import Json
 
 

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from matplotlib.figure import Figure
 
-from pipeline.runs import Run
+from pipeline.results.run import Run
 
 
 def embedding_picture(run: Run) -> bytes:

@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from pipeline.results.run import TimeLeft, in_words
 from pipeline.stages.stage import Outcome, Watch
 from pipeline.store.ledger import StageLedger
-from pipeline.time_left import TimeLeft, in_words
 
 # Between lines on a stage that takes long.
 QUIET_SECONDS = 30.0

@@ -6,9 +6,9 @@ from prefect import flow
 
 from flows.fit import as_task, chosen_settings, planned_workers, publish_artifacts
 from flows.refit_reports import refit_report
-from pipeline import refitting
-from pipeline.config import RefitSettings
-from pipeline.plan import plan_refit
+from pipeline.jobs import refit as refitting
+from pipeline.jobs.plan import plan_refit
+from pipeline.settings.jobs import RefitSettings
 from pipeline.types import Json
 
 

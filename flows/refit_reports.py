@@ -1,8 +1,8 @@
 """What commands and flows say of versions: for programs, and in lines for people."""
 
 from flows.reports import fit_report, fit_summary
-from pipeline.refitting import Refitted
-from pipeline.runs import open_run
+from pipeline.jobs.refit import Refitted
+from pipeline.results.run import open_run
 from pipeline.types import Json
 
 

@@ -2,12 +2,14 @@
 
 from dataclasses import asdict
 
-from pipeline import extending, inverting, portable, refitting
-from pipeline.fitting import Fitted
-from pipeline.memory import MIB
-from pipeline.runs import Run, StageStatus, open_run
+from pipeline.jobs import extend as extending
+from pipeline.jobs import invert as inverting
+from pipeline.jobs import portable
+from pipeline.jobs import refit as refitting
+from pipeline.jobs.fit import Fitted
+from pipeline.results.run import Run, StageStatus, in_words, open_run
+from pipeline.stages.costs import MIB
 from pipeline.store import lease, run
-from pipeline.time_left import in_words
 from pipeline.types import Json
 
 

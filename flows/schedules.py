@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from pipeline.config import described_faults, require_known
 from pipeline.errors import InvalidInputError
+from pipeline.settings.jobs import described_faults, require_known
 
 FLOWS = ("fit", "extend", "refit")
 EVERY = "_every"

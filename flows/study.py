@@ -7,11 +7,11 @@ from pydantic import BaseModel
 
 from flows.commands import Say
 from flows.terminal import command_line
-from pipeline.config import ClusterSettings, FitSettings
-from pipeline.numerics.held_out_error import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
-from pipeline.study_settings import StudySettings
-from pipeline.studying import Study, Trial, study
-from pipeline.time_left import in_words
+from pipeline.jobs.study import Study, Trial, study
+from pipeline.numerics.statistics.held_out_error import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
+from pipeline.results.run import in_words
+from pipeline.settings.jobs import ClusterSettings, FitSettings
+from pipeline.settings.study import StudySettings
 from pipeline.types import Json
 
 MEASURES = {

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from flows.study import counted
-from pipeline.study_settings import StudySettings
-from pipeline.studying import Study, Trial
+from pipeline.jobs.study import Study, Trial
+from pipeline.settings.study import StudySettings
 
 # Errors that differ by more than this factor are drawn on a logarithmic scale.
 FACTORS = 5.0

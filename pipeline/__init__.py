@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.estimator import LandmarkIsomap
-    from pipeline.runs import open_run
+    from pipeline.estimator.landmark_isomap import LandmarkIsomap
+    from pipeline.results.run import open_run
 
 __all__ = ["LandmarkIsomap", "open_run"]
 
-_HOMES = {"LandmarkIsomap": "pipeline.estimator", "open_run": "pipeline.runs"}
+_HOMES = {"LandmarkIsomap": "pipeline.estimator.landmark_isomap", "open_run": "pipeline.results.run"}
 
 
 def __getattr__(name: str) -> object:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.config import FitSettings, fit_settings
 from pipeline.errors import InvalidInputError
+from pipeline.settings.jobs import FitSettings, fit_settings
 
 BASE = {"source": "x.npy", "store": "run"}
 

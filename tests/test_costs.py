@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import fit_settings
-from pipeline.costs import FEW_COLUMNS, stage_bytes, stage_seconds, stage_tasks
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import STAGES, checked_source, fit, run_shape
-from pipeline.memory import RunShape, stage_peaks
-from pipeline.runs import open_run
+from pipeline.jobs.fit import STAGES, checked_source, fit, run_shape
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.results.run import open_run
+from pipeline.settings.jobs import fit_settings
+from pipeline.stages.costs import FEW_COLUMNS, RunShape, stage_bytes, stage_peaks, stage_seconds, stage_tasks
 
 BY_SOURCE_ROWS = ("validate", "assign", "publish")
 BY_CELL_GROUPS = ("order", "neighbors", "graph", "embed")

@@ -10,15 +10,15 @@ import pytest
 from flows import cli
 from flows.schedules import ScheduleSettings
 from flows.targets import read_targets
-from pipeline.config import ClusterSettings, ExtendSettings, FitSettings, RefitSettings, fit_settings
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import fit
-from pipeline.method_settings import MethodSettings
+from pipeline.jobs.fit import fit
 from pipeline.methods import EXTENSIONS, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS
-from pipeline.numerics.trust import TRUST
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.extension.placement import TRUST
+from pipeline.settings.jobs import ClusterSettings, ExtendSettings, FitSettings, RefitSettings, fit_settings
+from pipeline.settings.method import MethodSettings
+from pipeline.settings.study import StudySettings
 from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import PUBLISHED
-from pipeline.study_settings import StudySettings
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

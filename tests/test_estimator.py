@@ -16,9 +16,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from pipeline import LandmarkIsomap
-from pipeline.datasets import swiss_roll
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
-from pipeline.numerics.quality import procrustes_distance
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.statistics.quality import procrustes_distance
 
 
 def relative_difference_up_to_sign(found, expected):

@@ -10,10 +10,10 @@ from sklearn.neighbors import kneighbors_graph
 from sklearn.utils import get_tags
 
 from pipeline import LandmarkIsomap, open_run
-from pipeline.config import fit_settings
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
-from pipeline.fitting import fit
+from pipeline.jobs.fit import fit
 from pipeline.methods import DISSIMILARITIES, METHODS
+from pipeline.settings.jobs import fit_settings
 
 TAKERS = [name for name, method in METHODS.items() if DISSIMILARITIES in method.inputs]
 N_FIT, N_LANDMARKS = 90, 25

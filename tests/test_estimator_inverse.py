@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pipeline import LandmarkIsomap
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InexactWarning, InvalidInputError, OutsideWarning
-from pipeline.in_memory.back import data_at
+from pipeline.estimator.inverse import data_at
+from pipeline.numerics.datasets import swiss_roll
 
 
 @pytest.fixture(scope="module")

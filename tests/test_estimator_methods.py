@@ -11,11 +11,11 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import rbf_kernel
 
 from pipeline import LandmarkIsomap, open_run
-from pipeline.config import fit_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import ComponentWarning, InvalidInputError
-from pipeline.fitting import fit
+from pipeline.jobs.fit import fit
 from pipeline.methods import METHODS, SELECTIONS
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import fit_settings
 
 DIRECT = [name for name in METHODS if not METHODS[name].geodesic]
 N_FIT = 140

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.memory import BASE, RunShape, stage_peaks
+from pipeline.stages.costs import BASE, RunShape, stage_peaks
 
 SHAPE = RunShape(
     n_rows=4_000_000,

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.partitions import (
+from pipeline.sources.partitions import (
     GRAIN_ROWS,
     LARGEST_BYTES,
     MANY_PARTITIONS,

@@ -11,19 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import plan as planning
-from pipeline.config import ClusterSettings, fit_settings
-from pipeline.costs import stage_bytes, stage_seconds, stage_tasks
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError
-from pipeline.fitting import STAGES, run_shape
-from pipeline.memory import BASE, MIB
-from pipeline.plan import free_disk, memory_of_worker, plan_fit, workers_of
-from pipeline.runs import open_run
+from pipeline.jobs import plan as planning
+from pipeline.jobs.fit import STAGES, run_shape
+from pipeline.jobs.plan import free_disk, memory_of_worker, plan_fit, workers_of
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.results.run import in_words, open_run
+from pipeline.settings.jobs import ClusterSettings, fit_settings
 from pipeline.sources.numpy_files import NumpyRows
+from pipeline.stages.costs import BASE, MIB, stage_bytes, stage_seconds, stage_tasks
 from pipeline.store import run
 from pipeline.store.durable import DurableLocalStore
-from pipeline.time_left import in_words
 
 SERIAL = ("--cluster-kind", "serial")
 GIB = 1 << 30

@@ -9,18 +9,17 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import kneighbors_graph
 
 from pipeline import LandmarkIsomap
-from pipeline.config import fit_settings, job_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError
-from pipeline.fitting import checked_source
-from pipeline.numerics.held_out_error import measure_of
-from pipeline.numerics.landmarks import automatic_count
-from pipeline.plan import plan_fit
+from pipeline.jobs.fit import checked_source
+from pipeline.jobs.plan import plan_fit
+from pipeline.jobs.study import study, tried_landmarks
+from pipeline.jobs.study_spaces import Chooser, by_points, drawn_sample, on_leading_axes, read_rows, spread_rows
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.landmarks.sampling import automatic_count
+from pipeline.numerics.statistics.held_out_error import measure_of
+from pipeline.settings.jobs import fit_settings, job_settings
+from pipeline.settings.study import StudySettings
 from pipeline.sources import open_source
-from pipeline.study_sample import drawn_sample, read_rows, spread_rows
-from pipeline.study_settings import StudySettings
-from pipeline.study_spaces import Chooser, by_points, on_leading_axes
-from pipeline.studying import study, tried_landmarks
 
 SMALL = {"source": "memory", "component_policy": "bridge", "landmarks": "20", "repeats": 2, "selections": "random"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.time_left import FASTEST, SLOWEST, TRUSTED_SECONDS, TimeLeft, in_words
+from pipeline.results.run import FASTEST, SLOWEST, TRUSTED_SECONDS, TimeLeft, in_words
 
 STAGES = ("validate", "order", "neighbors", "rows", "embed", "publish")
 DURATIONS = st.floats(0, 1e7)

@@ -20,8 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.data import arrays
 from benchmarks.papers.pictures import save
-from pipeline.numerics.metrics import distances
-from pipeline.numerics.semi_least_squares import (
+from pipeline.numerics.landmarks.subset import (
     captured_trace,
     closeness_score,
     difference_scores,
@@ -32,6 +31,7 @@ from pipeline.numerics.semi_least_squares import (
     semi_least_squares,
     trace_greedy,
 )
+from pipeline.numerics.models.metrics import distances
 from pipeline.types import FloatArray, IntArray
 
 N_PERSONS, N_GROUPS = 20, 9

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.methods import METHODS
-from pipeline.numerics.answers import Model, answers_of
-from pipeline.numerics.components import apply_component_policy
-from pipeline.numerics.configurations import Choice, fitted_model
-from pipeline.numerics.geodesics import rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.graph import neighbor_graph
-from pipeline.numerics.kernels import Kernel
-from pipeline.numerics.metrics import distances
+from pipeline.numerics.extension.placement import Model, answers_of
+from pipeline.numerics.geodesics.graph import apply_component_policy, neighbor_graph
+from pipeline.numerics.geodesics.rows import rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.models.catalog import Choice, fitted_model
+from pipeline.numerics.models.kernels import Kernel
+from pipeline.numerics.models.metrics import distances
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 

@@ -23,8 +23,8 @@ from benchmarks.papers.embedding import Embedding, fitted, measured, nearest_col
 from benchmarks.papers.pictures import save
 from pipeline.methods import METHODS
 from pipeline.numerics.extension.kernel_mapping import kernel_mapping
-from pipeline.numerics.kernels import Kernel
-from pipeline.numerics.quality import residual_variance
+from pipeline.numerics.models.kernels import Kernel
+from pipeline.numerics.statistics.quality import residual_variance
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 N_TRAINING_OF_EACH, N_NEW_OF_EACH = 200, 50

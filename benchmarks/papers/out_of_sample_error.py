@@ -23,7 +23,7 @@ from scipy import stats
 from benchmarks.papers.data import arrays
 from benchmarks.papers.embedding import Embedding, Measured, Studied, fitted, measured, studied
 from benchmarks.papers.pictures import save
-from pipeline.datasets import swiss_roll
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.types import FloatArray, IntArray
 
 # Of the training samples, those substituted.

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pipeline.numerics.extension.rbf import rbf_extension
-from pipeline.numerics.spectral import NystromPlacer, spectral_embedding
+from pipeline.numerics.models.spectral import NystromPlacer, spectral_embedding
 from pipeline.types import FloatArray
 
 N_POINTS, WIDTH, THRESHOLD = 20, 0.2, 0.3

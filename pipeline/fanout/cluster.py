@@ -9,11 +9,11 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster, Security
 
-from pipeline.config import TLS_FILES, ClusterSettings
 from pipeline.errors import ClusterError, InvalidInputError, described
 from pipeline.fanout.rounds import Fanout
+from pipeline.jobs.plan import memory_of_worker, workers_of
 from pipeline.numerics.compiled import warm_up
-from pipeline.plan import memory_of_worker, workers_of
+from pipeline.settings.jobs import TLS_FILES, ClusterSettings
 from pipeline.stages.stage import Execute, serially
 from pipeline.store.ledger import RECORDED, made_with
 

@@ -12,8 +12,8 @@ from distributed import secede
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import StageError, described
-from pipeline.memory import release_free_memory
 from pipeline.numerics.compiled import warm_up
+from pipeline.stages.costs import release_free_memory
 from pipeline.stages.stage import Work
 
 
@@ -49,7 +49,7 @@ def dask_setup(_worker: object) -> None:
     """Before the first task: leave Ctrl-C to the process that started the workers, and load the libraries."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import pipeline.fitting  # noqa: F401  all stages
+    import pipeline.jobs.fit  # noqa: F401  all stages
 
     warm_up()
 

@@ -1,17 +1,146 @@
-"""Arrays in memory, and arrays that are computed or loaded only where they are sliced."""
+"""Arrays as sources: in memory, computed on demand, or several joined row after row.
 
+Tables of one dtype whose columns have numbers but no names: arrays, wherever they are kept.
+
+Arrays in memory, and arrays that are computed or loaded only where they are sliced.
+
+Several sources with the same columns as one: the rows of each after those of the one before.
+"""
+
+import copy
+import difflib
 import hashlib
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources.columns import Column
-from pipeline.sources.matrices import Rows, open_matrix, picked
-from pipeline.sources.source import Columns, Source
+from pipeline.sources.source import Column, Columns, Labels, Source, as_ids, checked_labels, checked_table, table_source
 from pipeline.types import AnyArray, Json
+
+STRIP_BYTES = 16 << 20
+
+
+class Rows(Protocol):
+    """An array read along its first axis. A copy of it (copy.copy) is a reader with a place of its own."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self, start: int, stop: int, columns: Columns | None = None) -> AnyArray:
+        """Rows from `start` up to `stop`, all columns of them or the given ones."""
+        ...
+
+    def fingerprint(self) -> Json: ...
+
+
+class MatrixTable:
+    """A two-dimensional array as a table."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.n_rows, width = checked_table(rows.name, rows.shape, rows.dtype)
+        self.name = rows.name
+        self.column_names = [str(column) for column in range(width)]
+        self._rows = rows
+
+    def dtype_of(self, columns: Columns) -> np.dtype[Any]:
+        return self._rows.dtype
+
+    def read(self, start: int, stop: int, columns: Columns) -> AnyArray:
+        all_columns = columns == tuple(range(len(self.column_names)))
+        return self._rows.read(start, stop, None if all_columns else columns)
+
+    def labels(self, column: int) -> Labels:
+        # Ids read in turn with the rows would send a compressed file back to its start each time.
+        return RowLabels(copy.copy(self._rows), column)
+
+    def fingerprint(self) -> Json:
+        return self._rows.fingerprint()
+
+
+class RowLabels:
+    """Ids from a column of an array, or from an array of one dimension."""
+
+    def __init__(self, rows: Rows, column: int | None = None) -> None:
+        self._rows, self._column = rows, column
+        if rows.dtype.kind == "b":
+            raise InvalidInputError(f"id_column: {rows.name} has dtype bool; ids must be integers or text.")
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        if self._column is None:
+            return as_ids(self._rows.read(start, stop), self._rows.name, start)
+        return as_ids(self._rows.read(start, stop, (self._column,))[:, 0], self._rows.name, start)
+
+    def fingerprint(self) -> Json:
+        return self._rows.fingerprint() if self._column is None else {"column": self._column}
+
+
+def open_matrix(rows: Rows, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
+    """The source of a single array."""
+    return table_source(MatrixTable(rows), columns, id_column)
+
+
+def open_one_of(
+    path: object,
+    arrays: Mapping[str, Callable[[], Rows]],
+    key: str | None,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+) -> Source:
+    """The source of the array `key` among several, whose ids may be another of them."""
+    key = _chosen_key(path, list(arrays), key, id_column)
+    table = MatrixTable(arrays[key]())
+    other = _sibling(list(arrays), key, id_column)
+    if other is None:
+        _refuse_unknown_name(path, [name for name in arrays if name != key], id_column)
+        return table_source(table, columns, id_column)
+    rows = arrays[other]()
+    checked_labels(rows.name, rows.shape, rows.dtype, table.n_rows)
+    return table_source(table, columns, id_column, RowLabels(rows))
+
+
+def picked(rows: Rows, start: int, stop: int, columns: Columns) -> AnyArray:
+    """Columns of rows that are read whole, by strips: a few columns of wide rows must not cost all of them."""
+    strip_rows = max(1, STRIP_BYTES // (rows.shape[1] * rows.dtype.itemsize))
+    block = np.empty((stop - start, len(columns)), rows.dtype)
+    for first in range(start, stop, strip_rows):
+        last = min(first + strip_rows, stop)
+        block[first - start : last - start] = rows.read(first, last)[:, columns]
+    return block
+
+
+def _chosen_key(path: object, keys: list[str], key: str | None, id_column: Column | None) -> str:
+    listed = ", ".join(map(repr, keys)) or "none"
+    if key is not None:
+        if key not in keys:
+            raise InvalidInputError(f"key={key!r} is not in {path}; it holds {listed}.")
+        return key
+    candidates = [name for name in keys if name != id_column]
+    if len(candidates) != 1:
+        raise InvalidInputError(f"source {path} holds {len(keys)} arrays; choose one with key: {listed}.")
+    return candidates[0]
+
+
+def _sibling(keys: list[str], key: str, id_column: Column | None) -> str | None:
+    """The array that holds the ids: named in full, or as it is called beside `key`."""
+    beside = f"{key.rpartition('/')[0]}/{id_column}"
+    names = [name for name in (id_column, beside) if isinstance(name, str) and name in keys and name != key]
+    return names[0] if names else None
+
+
+def _refuse_unknown_name(path: object, others: list[str], id_column: Column | None) -> None:
+    if not isinstance(id_column, str) or id_column.isdigit():
+        return
+    near = difflib.get_close_matches(id_column, others, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"other arrays: {', '.join(map(repr, others)) or 'none'}."
+    raise InvalidInputError(
+        f"id_column={id_column!r} is neither another array of {path} nor the number of a column; {hint}"
+    )
+
 
 DIGEST_BYTES = 16 << 20
 
@@ -104,3 +233,92 @@ def _lazy_dtype(name: str, array: Any) -> np.dtype[Any]:
     except TypeError as error:
         raise InvalidInputError(f"{name} has dtype {array.dtype}, which numpy does not know; convert it.") from error
     return dtype
+
+
+LISTED_COLUMNS = 5
+# Whole numbers up to here are doubles to the last digit.
+LARGEST_EXACT = 2**53
+
+
+class JoinedSource:
+    """Rows come in the dtype that holds those of all parts; there are ids if all parts have them, of one kind."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        first, *others = sources
+        for other in others:
+            _require_same_columns(first, other)
+        self.name = first.name if not others else f"{first.name} and {len(others)} more"
+        self.shape = (sum(source.shape[0] for source in sources), first.shape[1])
+        self.dtype: np.dtype[Any] = np.result_type(*(source.dtype for source in sources))
+        self.column_names = first.column_names
+        self.has_ids = all(source.has_ids for source in sources) and len({_id_kind(source) for source in sources}) == 1
+        self._sources = list(sources)
+        self._starts = [0, *accumulate(source.shape[0] for source in sources)]
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        self._check_rows(start, stop)
+        parts = [self._converted(source, *rows) for source, rows in self._parts(start, stop)]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts])
+
+    def ids(self, start: int, stop: int) -> AnyArray:
+        if not self.has_ids:
+            raise InvalidInputError(f"{self.name} have no ids, or ids of different kinds; name them with id_column.")
+        self._check_rows(start, stop)
+        parts = [source.ids(*rows) for source, rows in self._parts(start, stop)]
+        return np.concatenate(parts) if parts else self._sources[0].ids(0, 0)
+
+    def fingerprint(self) -> Json:
+        return {"kind": "joined", "parts": [sorted(source.fingerprint().items()) for source in self._sources]}
+
+    def _converted(self, source: Source, start: int, stop: int) -> AnyArray:
+        block = source.read(start, stop)
+        if self.dtype.kind == "f" and block.dtype.kind in "iu" and block.dtype.itemsize == 8:
+            beyond = (block > LARGEST_EXACT) | (block < -LARGEST_EXACT)
+            if beyond.any():
+                row, column = np.argwhere(beyond)[0]
+                raise InvalidInputError(
+                    f"{source.name} holds {block[row, column]} in row {start + row}, which {self.dtype} would round, "
+                    "and other data to be joined with it has fractions; subtract an offset or rescale."
+                )
+        return block.astype(self.dtype, copy=False)
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[Source, tuple[int, int]]]:
+        """The sources that hold some of the rows, each with their numbers in it."""
+        for source, base in zip(self._sources, self._starts, strict=False):
+            first, last = max(start - base, 0), min(stop - base, source.shape[0])
+            if first < last:
+                yield source, (first, last)
+
+    def _check_rows(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.shape[0]:
+            raise InvalidInputError(f"rows {start} to {stop} are outside of the {self.shape[0]} rows of {self.name}.")
+
+
+def joined(sources: Sequence[Source]) -> Source:
+    """Several sources as one; a single one as it is."""
+    return sources[0] if len(sources) == 1 else JoinedSource(sources)
+
+
+def _id_kind(source: Source) -> str:
+    return source.ids(0, 0).dtype.kind if source.has_ids else ""
+
+
+def _require_same_columns(first: Source, other: Source) -> None:
+    """Columns go by their names; where either side only counts them, by their number."""
+    some, others = first.column_names, other.column_names
+    counted = len(some) == len(others) and (_are_numbers(some) or _are_numbers(others))
+    if some != others and not counted:
+        raise InvalidInputError(
+            f"{other.name} has {len(others)} columns ({_listed(others)}), {first.name} has {len(some)} "
+            f"({_listed(some)}); give the same columns in the same order."
+        )
+
+
+def _are_numbers(names: list[str]) -> bool:
+    return all(name.isdigit() for name in names)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:LISTED_COLUMNS]) + (", ..." if len(names) > LISTED_COLUMNS else "")

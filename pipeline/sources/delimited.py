@@ -1,7 +1,14 @@
-"""CSV and TSV files: rows indexed in one pass over the bytes, then parsed run by run."""
+"""CSV and TSV files: rows indexed in one pass over the bytes, then parsed run by run.
+
+Where the rows of a delimited text file begin, found in one pass over its bytes.
+
+Single fields of delimited text: slow, for the first line and for what the fast parser refused.
+"""
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,12 +23,125 @@ from pyarrow.csv import (
 )
 
 from pipeline.errors import EmptySourceError, InvalidInputError
-from pipeline.sources.checks import Stamp
-from pipeline.sources.columns import Column, refuse_repeated_names
-from pipeline.sources.delimited_fields import MISSING, first_fault, is_row_of_numbers
-from pipeline.sources.row_index import OpenQuoteError, RowIndex, content_end, row_ends
-from pipeline.sources.source import Columns, Labels, Source, table_source
-from pipeline.types import AnyArray, Json
+from pipeline.sources.partitions import GRAIN_ROWS
+from pipeline.sources.source import Column, Columns, Labels, Source, Stamp, refuse_repeated_names, table_source
+from pipeline.types import AnyArray, IntArray, Json
+
+INDEXED_ROWS = GRAIN_ROWS  # so that what partitions begin with is parsed once
+BLOCK_BYTES = 4 << 20
+LINE_FEED, QUOTE = 10, 34
+
+
+class OpenQuoteError(ValueError):
+    """The text ends within quotes."""
+
+
+@dataclass(frozen=True)
+class RowIndex:
+    """The byte at which each run of `INDEXED_ROWS` rows begins, and the one at which the last row ends."""
+
+    n_rows: int
+    offsets: IntArray
+
+    def runs(self, start: int, stop: int) -> range:
+        """The runs that hold the rows from `start` up to `stop`."""
+        return range(start // INDEXED_ROWS, -(-stop // INDEXED_ROWS))
+
+    def rows(self, run: int) -> range:
+        return range(run * INDEXED_ROWS, min((run + 1) * INDEXED_ROWS, self.n_rows))
+
+    @classmethod
+    def scanned(cls, file: IO[bytes], start: int, stop: int) -> "RowIndex":
+        """Index the rows between two bytes; the last row ends at `stop`, without a line feed."""
+        if start >= stop:
+            return cls(0, np.array([stop]))
+        found, count = [np.array([start])], 1
+        for ends in row_ends(file, start, stop):
+            # The first end in this block begins row `count`.
+            found.append(ends[-count % INDEXED_ROWS :: INDEXED_ROWS] + 1)
+            count += len(ends)
+        return cls(count, np.concatenate([*found, np.array([stop])]))
+
+
+def row_ends(file: IO[bytes], start: int, stop: int) -> Iterator[IntArray]:
+    """The positions of the line feeds that end rows, block by block: those with an even number of quotes before."""
+    file.seek(start)
+    quoted = 0
+    while start < stop:
+        data = np.frombuffer(file.read(min(BLOCK_BYTES, stop - start)), np.uint8)
+        if not len(data):
+            raise EOFError
+        feeds, quotes = np.flatnonzero(data == LINE_FEED), np.flatnonzero(data == QUOTE)
+        if quoted or len(quotes):
+            feeds = feeds[(quoted + np.searchsorted(quotes, feeds)) % 2 == 0]
+        yield start + feeds
+        quoted = (quoted + len(quotes)) % 2
+        start += len(data)
+    if quoted:
+        raise OpenQuoteError
+
+
+def content_end(file: IO[bytes], start: int) -> int:
+    """Where the text ends but for line ends, searched from the back down to `start`."""
+    end = file.seek(0, 2)
+    while end > start:
+        first = max(start, end - BLOCK_BYTES)
+        file.seek(first)
+        kept = len(file.read(end - first).rstrip(b"\r\n"))
+        if kept:
+            return first + kept
+        end = first
+    return start
+
+
+# The texts that the parser takes for a missing number.
+MISSING = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"}
+    | {"NaN", "n/a", "nan", "null"}
+)
+
+
+def is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    # Python's digit separator is not one in data.
+    return "_" not in field
+
+
+def is_row_of_numbers(fields: Sequence[str]) -> bool:
+    """Whether a first line is data and not names: nothing but numbers, some of which may be missing."""
+    return all(is_number(field) or field in MISSING for field in fields) and any(map(is_number, fields))
+
+
+def first_fault(data: bytes, delimiter: str, names: Sequence[str], numbers: Sequence[int]) -> tuple[int, str] | None:
+    """The first row that is not one of the table's, and what is wrong with it; `numbers` are the columns of such."""
+    reader = csv.reader(io.StringIO(data.decode(errors="replace"), newline=""), delimiter=delimiter)
+    try:
+        for row, fields in enumerate(reader):
+            fault = _fault(fields, names, numbers)
+            if fault is not None:
+                return row, fault
+    except csv.Error:
+        return None
+    return None
+
+
+def _fault(fields: Sequence[str], names: Sequence[str], numbers: Sequence[int]) -> str | None:
+    if not fields:
+        return "is blank; remove the line."
+    if len(fields) != len(names):
+        return f"has {len(fields)} fields where the first line has {len(names)}; make them the same."
+    for column in numbers:
+        field = fields[column].strip()
+        if not is_number(field) and field not in MISSING:
+            return (
+                f"holds {fields[column]!r} in column {names[column]!r}, which is not a number; leave the column out "
+                "with columns, or make it the id_column."
+            )
+    return None
+
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

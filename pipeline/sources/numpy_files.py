@@ -1,21 +1,137 @@
-"""Arrays in .npy and .npz files, read by position. Pickled objects are never loaded."""
+"""Arrays in .npy and .npz files, read by position. Pickled objects are never loaded.
+
+Bytes by position out of a file, or out of a member of a zip archive.
+
+Arrays in .npy and .npz files, read by position. Pickled objects are never loaded.
+
+Matrices in .npy and .npz files, read where rows and columns cross; stored row by row or column by column.
+
+They are read by position, not mapped: a mapped file would count as memory in use. Of a compressed .npz file all that
+comes before the last wanted entry is decompressed for every block; save large ones uncompressed.
+"""
 
 import copy
 import io
-from collections.abc import Sequence
+import lzma
+import struct
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources.byte_ranges import ByteRanges, FileRange, archive_members, member_bytes
-from pipeline.sources.checks import Stamp
-from pipeline.sources.columns import Column
-from pipeline.sources.matrices import open_matrix, open_one_of, picked
-from pipeline.sources.source import Columns, Source
-from pipeline.types import AnyArray, Json
+from pipeline.sources.arrays import open_matrix, open_one_of, picked
+from pipeline.sources.source import Column, Columns, Source, Stamp
+from pipeline.types import AnyArray, IntArray, Json
+
+LOCAL_HEADER = struct.Struct("<26xHH")
+Span: TypeAlias = tuple[int, int]
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError)
+
+
+class ByteRanges(Protocol):
+    """`size` bytes, any range of which can be read."""
+
+    size: int
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+    def read_each(self, spans: Iterable[Span]) -> Iterator[bytes]:
+        """Many ranges, each an offset and a length; it costs least in rising order."""
+        ...
+
+
+class FileRange:
+    """The `size` bytes of a file from `base` on. They are not mapped: a mapped file would count as memory in use."""
+
+    def __init__(self, path: Path, base: int, size: int) -> None:
+        self.size = size
+        self._path, self._base = path, base
+
+    def read(self, offset: int, length: int) -> bytes:
+        with self._path.open("rb") as file:
+            file.seek(self._base + offset)
+            return file.read(length)
+
+    def read_each(self, spans: Iterable[Span]) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            for offset, length in spans:
+                file.seek(self._base + offset)
+                yield file.read(length)
+
+
+class CompressedMember:
+    """A compressed member. It stays open between reads, since only reading forward does not start all over."""
+
+    def __init__(self, path: Path, member: zipfile.ZipInfo) -> None:
+        self.size = member.file_size
+        self._path, self._member = path, member.filename
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+
+    def read(self, offset: int, length: int) -> bytes:
+        with self._lock:
+            try:
+                return self._read(offset, length)
+            except DAMAGE as error:
+                self._file = None
+                raise InvalidInputError(
+                    f"{self._path} is damaged: its member {self._member} cannot be decompressed ({error})."
+                ) from error
+
+    def read_each(self, spans: Iterable[Span]) -> Iterator[bytes]:
+        # With a place of its own: another thread that reads in turn would send it back to the start each time.
+        twin = copy.copy(self)
+        for offset, length in spans:
+            yield twin.read(offset, length)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        if self._file is None:
+            with zipfile.ZipFile(self._path) as archive:
+                # The member keeps the archive's file open until it is closed itself.
+                self._file = archive.open(self._member)
+        self._file.seek(offset)
+        return self._file.read(length)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None, "_file": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+
+def archive_members(path: Path) -> dict[str, zipfile.ZipInfo]:
+    """The arrays of a .npz file by their keys."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {
+                info.filename.removesuffix(".npy"): info
+                for info in archive.infolist()
+                if info.filename.endswith(".npy")
+            }
+    except zipfile.BadZipFile as error:
+        raise InvalidInputError(f"source {path} is not a .npz file: {error}") from error
+
+
+def member_bytes(path: Path, member: zipfile.ZipInfo) -> ByteRanges:
+    """The bytes of a member: straight out of the file where they are stored as they are."""
+    if member.flag_bits & 1:
+        raise InvalidInputError(f"{path} is encrypted in its member {member.filename}; save it without a password.")
+    if member.compress_type != zipfile.ZIP_STORED:
+        return CompressedMember(path, member)
+    header = FileRange(path, member.header_offset, member.file_size).read(0, LOCAL_HEADER.size)
+    if len(header) < LOCAL_HEADER.size:
+        raise InvalidInputError(f"{path} is damaged: its member {member.filename} lies beyond its end.")
+    return FileRange(
+        path, member.header_offset + LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack(header)), member.file_size
+    )
+
 
 # Numpy itself refuses headers above 10,000 bytes.
 HEADER_BYTES = 1 << 16
@@ -96,3 +212,119 @@ def file_rows(path: Path) -> NumpyRows:
 def member_rows(path: Path, key: str) -> NumpyRows:
     """The array `key` of a .npz file."""
     return NumpyRows(path, key, member_bytes(path, archive_members(path)[key]))
+
+
+# To skip fewer bytes than this is not worth another read, and what is read at once is at most so long.
+SKIPPED_BYTES, RUN_BYTES = 1 << 15, 1 << 24
+
+
+class Matrix(Protocol):
+    """A two-dimensional array of which any entries can be read."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
+        """The entries where rows and columns cross; numbers of either rise, slices have a start and a stop."""
+        ...
+
+    def fingerprint(self) -> Json: ...
+
+
+class Run(NamedTuple):
+    """Entries of a line read at once: those from `first` up to `last`, and which of them are wanted, and where."""
+
+    first: int
+    last: int
+    wanted: slice | IntArray
+    places: slice
+
+
+class NumpyMatrix:
+    """A matrix in numpy's format: lines of entries one after the other, which are its rows or its columns."""
+
+    def __init__(self, path: Path, key: str | None, data: ByteRanges) -> None:
+        self.name = str(path) if key is None else f"{path}[{key}]"
+        self._key, self._data, self._stamp = key, data, Stamp.of(path)
+        self.shape, self._by_columns, self.dtype, self._offset = array_header(self.name, data)
+        length = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        # Pickled objects have no length to go by, and are refused for what they are.
+        if self._offset + length > data.size and not self.dtype.hasobject:
+            raise InvalidInputError(
+                f"{self.name} is truncated: it has {data.size - self._offset} of {length} bytes for shape {self.shape}."
+            )
+
+    def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
+        n_rows, n_columns = self.shape
+        if self._by_columns:
+            return self._picked(_numbers(columns, n_columns), _numbers(rows, n_rows), n_rows).T
+        return self._picked(_numbers(rows, n_rows), _numbers(columns, n_columns), n_columns)
+
+    def fingerprint(self) -> Json:
+        return {"kind": "numpy", "member": self._key, **Stamp.of(self._stamp.path).described()}
+
+    def _picked(self, lines: IntArray, entries: IntArray, line_length: int) -> AnyArray:
+        self._stamp.check()
+        if len(lines) and len(entries) == line_length and lines[-1] - lines[0] == len(lines) - 1:
+            return self._consecutive(int(lines[0]), len(lines), line_length)
+        size = self.dtype.itemsize
+        runs = _runs(entries, size)
+        spans = (
+            (self._offset + (line * line_length + run.first) * size, (run.last - run.first) * size)
+            for line in lines.tolist()
+            for run in runs
+        )
+        found = self._data.read_each(spans)
+        block = np.empty((len(lines), len(entries)), self.dtype)
+        for values in block:
+            for run in runs:
+                values[run.places] = self._entries(next(found), run.last - run.first)[run.wanted]
+        return block
+
+    def _consecutive(self, first: int, n_lines: int, line_length: int) -> AnyArray:
+        """Whole lines one after the other: they may be many and short, so they are not read one by one."""
+        run_length = max(1, RUN_BYTES // self.dtype.itemsize)
+        block = np.empty(n_lines * line_length, self.dtype)
+        runs = [slice(begin, min(begin + run_length, len(block))) for begin in range(0, len(block), run_length)]
+        start, size = self._offset + first * line_length * self.dtype.itemsize, self.dtype.itemsize
+        found = self._data.read_each((start + run.start * size, (run.stop - run.start) * size) for run in runs)
+        for run in runs:
+            block[run] = self._entries(next(found), run.stop - run.start)
+        return block.reshape(n_lines, line_length)
+
+    def _entries(self, data: bytes, length: int) -> AnyArray:
+        if len(data) < length * self.dtype.itemsize:
+            raise InvalidInputError(f"{self.name} is damaged: it ends before its last entry.")
+        return np.frombuffer(data, self.dtype)
+
+
+def file_matrix(path: Path) -> NumpyMatrix:
+    """The matrix of a .npy file."""
+    return NumpyMatrix(path, None, FileRange(path, 0, Stamp.of(path).size))
+
+
+def member_matrix(path: Path, key: str) -> NumpyMatrix:
+    """The matrix `key` of a .npz file."""
+    return NumpyMatrix(path, key, member_bytes(path, archive_members(path)[key]))
+
+
+def _numbers(chosen: slice | IntArray, size: int) -> IntArray:
+    return np.arange(*chosen.indices(size)) if isinstance(chosen, slice) else chosen
+
+
+def _runs(entries: IntArray, entry_bytes: int) -> list[Run]:
+    """The entries of a line, rising, in as few runs as are worth reading."""
+    if not len(entries):
+        return []
+    skips = (np.diff(entries) - 1) * entry_bytes > SKIPPED_BYTES
+    # A long run is cut where its entries cross a multiple of the longest length.
+    skips |= np.diff(entries * entry_bytes // RUN_BYTES) > 0
+    bounds = [0, *(np.flatnonzero(skips) + 1).tolist(), len(entries)]
+    return [_run(entries, begin, end) for begin, end in pairwise(bounds)]
+
+
+def _run(entries: IntArray, begin: int, end: int) -> Run:
+    first, last = int(entries[begin]), int(entries[end - 1]) + 1
+    wanted = slice(None) if last - first == end - begin else entries[begin:end] - first
+    return Run(first, last, wanted, slice(begin, end))

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import EmptySourceError, InvalidInputError
-from pipeline.sources.checks import Stamp, as_ids
-from pipeline.sources.columns import Column, refuse_repeated_names
-from pipeline.sources.source import Columns, Labels, Source, table_source
+from pipeline.sources.source import Column, Columns, Labels, Source, Stamp, as_ids, refuse_repeated_names, table_source
 from pipeline.types import AnyArray, BoolArray, Json
 
 Field: TypeAlias = tuple[str, Any]

@@ -1,13 +1,193 @@
-"""What the rest of the pipeline sees of the user's data, and how a choice of columns makes it out of a table."""
+"""Single rows of a source, in the fewest reads that do not read much else.
 
-from collections.abc import Sequence
+Columns chosen by name or number.
+
+Checks that sources of several kinds share.
+
+What the rest of the pipeline sees of the user's data, and how a choice of columns makes it out of a table.
+"""
+
+import difflib
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError
-from pipeline.sources.columns import Column, chosen_columns, column_number
-from pipeline.types import AnyArray, Json
+from pipeline.errors import EmptySourceError, InvalidInputError
+from pipeline.types import AnyArray, BoolArray, IntArray, Json
+
+Column: TypeAlias = str | int
+
+# Pandas writes an index without a name so, to CSV and to Parquet; taken for a coordinate it would rule the distances.
+PANDAS_INDEX = re.compile(r"(__index_level_\d+__)?")
+
+
+def chosen_columns(
+    columns: Sequence[Column] | None, id_number: int | None, table: str, names: list[str]
+) -> tuple[int, ...]:
+    """The numbers of the chosen columns in the order of the choice; None chooses all but the ids."""
+    if columns is None:
+        return _all_columns(id_number, table, names)
+    if isinstance(columns, str) or not hasattr(columns, "__iter__"):
+        raise InvalidInputError(f"columns={columns!r} must be a list of column names or numbers.")
+    chosen = tuple(column_number("columns", column, table, names) for column in columns)
+    if not chosen:
+        raise InvalidInputError("columns=[] chooses nothing; name at least one column, or leave it out for all.")
+    for place, number in enumerate(chosen):
+        if number in chosen[:place]:
+            raise InvalidInputError(f"columns names column {names[number]!r} of {table} twice; name each once.")
+    if id_number in chosen:
+        raise InvalidInputError(
+            f"columns names the id_column {names[id_number or 0]!r} of {table}, which is no coordinate; take it out."
+        )
+    return chosen
+
+
+def column_number(argument: str, column: Column, table: str, names: list[str]) -> int:
+    """The number of a column given by name, or by number as an int or in digits."""
+    if isinstance(column, str):
+        if column in names:
+            return names.index(column)
+        if not (column.isascii() and column.isdigit()):
+            raise InvalidInputError(f"{argument}: {column!r} is not a column of {table}; {_nearest(column, names)}.")
+    number = _whole_number(argument, column)
+    if not 0 <= number < len(names):
+        raise InvalidInputError(f"{argument}: {column!r} is not a column of {table}; {_numbers(names)}.")
+    return number
+
+
+def refuse_repeated_names(table: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInputError(f"{table} has two columns named {name!r}; rename one of them.")
+        seen.add(name)
+
+
+def _all_columns(id_number: int | None, table: str, names: list[str]) -> tuple[int, ...]:
+    chosen = tuple(number for number in range(len(names)) if number != id_number)
+    if not chosen:
+        raise InvalidInputError(
+            f"id_column takes the only column of {table}; at least one column of numbers is needed."
+        )
+    for number in chosen:
+        if PANDAS_INDEX.fullmatch(names[number]):
+            raise InvalidInputError(
+                f"column {number} of {table} is named {names[number]!r}, as pandas names an index; make it the "
+                "id_column, or choose with columns."
+            )
+    return chosen
+
+
+def _whole_number(argument: str, column: Column) -> int:
+    if isinstance(column, str):
+        return int(column)
+    if isinstance(column, bool | np.bool) or not hasattr(column, "__index__"):
+        raise InvalidInputError(f"{argument}: {column!r} is neither the name nor the number of a column.")
+    return operator.index(column)
+
+
+def _nearest(column: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(column, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else _numbers(names)
+
+
+def _numbers(names: list[str]) -> str:
+    if names == [str(number) for number in range(len(names))]:
+        return f"columns are numbered 0 to {len(names) - 1}"
+    listed = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
+    return f"it has {listed} (numbers 0 to {len(names) - 1})"
+
+
+def checked_table(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The shape of a table of real numbers."""
+    if dtype.kind not in "fiub":
+        raise InvalidInputError(f"{name} has dtype {dtype}; it must hold real numbers.")
+    if len(shape) != 2:
+        raise InvalidInputError(f"{name} has shape {shape}; it must have 2 dimensions, rows and columns.")
+    if 0 in shape:
+        kind = EmptySourceError if shape[1] else InvalidInputError
+        raise kind(f"{name} has shape {shape}; it is empty, and at least one row and column are needed.")
+    return int(shape[0]), int(shape[1])
+
+
+def checked_labels(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], n_rows: int) -> None:
+    """Refuse what cannot name the rows of a table."""
+    if dtype.kind not in "iuUST":
+        raise InvalidInputError(f"id_column: {name} has dtype {dtype}; ids must be integers or text.")
+    if shape != (n_rows,):
+        raise InvalidInputError(f"id_column: {name} has shape {shape}; ids must have shape ({n_rows},), one a row.")
+
+
+def as_ids(values: AnyArray, name: str, first_row: int) -> AnyArray:
+    """Ids as int64 or numpy text; `first_row` is the row of the first, for the error."""
+    kind = values.dtype.kind
+    if kind == "U":
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    if kind == "S":
+        return _decoded(values, name)
+    if kind in "TO":
+        return values.astype(object).astype(str)
+    fits = _fits_int64(values)
+    if not fits.all():
+        row = int(np.argmin(fits))
+        raise InvalidInputError(
+            f"id_column: {name} holds {values[row]} in row {first_row + row}; ids must be whole numbers that its dtype "
+            f"{values.dtype} and int64 hold exactly, or text."
+        )
+    return values.astype(np.int64)
+
+
+def _decoded(values: AnyArray, name: str) -> AnyArray:
+    try:
+        return np.char.decode(values, "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"id_column: {name} holds bytes that are no UTF-8 text: {error}") from error
+
+
+def _fits_int64(values: AnyArray) -> BoolArray:
+    if values.dtype.kind != "f":
+        return np.asarray(values <= np.iinfo(np.int64).max)
+    exact_below = 2.0 ** min(np.finfo(values.dtype).nmant + 1, 53)
+    return np.asarray((values == np.rint(values)) & (np.abs(values.astype(np.float64)) <= exact_below))
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What tells a file from another, and from itself later: what was learned on opening it holds only as long.
+
+    The time of its entry also changes when only its rights do, so it makes for another fingerprint but no error.
+    """
+
+    path: Path
+    size: int
+    changed: int
+    number: int
+    entered: int = field(compare=False)
+
+    @classmethod
+    def of(cls, path: Path) -> "Stamp":
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise InvalidInputError(f"source {path} cannot be read: {error}") from error
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+
+    def check(self) -> None:
+        if Stamp.of(self.path) != self:
+            raise InvalidInputError(
+                f"source {self.path} has changed since it was opened; start again with the new data."
+            )
+
+    def described(self) -> Json:
+        place = [str(self.path.resolve()), self.number, self.entered]
+        return {"bytes": self.size, "changed": self.changed, "file": place}
+
 
 Columns: TypeAlias = tuple[int, ...]
 
@@ -99,3 +279,24 @@ def table_source(
         id_number = column_number("id_column", id_column, table.name, table.column_names)
         labels = table.labels(id_number)
     return TableSource(table, chosen_columns(columns, id_number, table.name, table.column_names), labels)
+
+
+# Rows between two that are wanted are read along with them up to so many bytes: compressed kinds decode as much anyway.
+GAP_BYTES = 1 << 20
+
+
+def take_rows(source: Source, numbers: IntArray) -> AnyArray:
+    """Rows (r, D) of the source by their numbers, rising."""
+    rows = np.empty((len(numbers), source.shape[1]), dtype=source.dtype)
+    for first, last in _runs(source, numbers):
+        start = int(numbers[first])
+        rows[first:last] = source.read(start, int(numbers[last - 1]) + 1)[numbers[first:last] - start]
+    return rows
+
+
+def _runs(source: Source, numbers: IntArray) -> Iterator[tuple[int, int]]:
+    """Places of numbers that are read together, from each first up to each last."""
+    widest = GAP_BYTES // max(1, source.shape[1] * source.dtype.itemsize)
+    bounds = np.flatnonzero(np.diff(numbers) > 1 + widest) + 1
+    ends = [0, *bounds.tolist(), len(numbers)]
+    return ((first, last) for first, last in pairwise(ends) if first < last)

@@ -12,13 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.numerics.answers import Answers
-from pipeline.numerics.drift import gap_counts, two_sample_test
-from pipeline.numerics.extension.restricted import DiagonalWeight
+from pipeline.numerics.extension.placement import Answers
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
+from pipeline.numerics.statistics.distributions import gap_counts, two_sample_test
 from pipeline.stages.embed import NEAREST, with_nearest
+from pipeline.stages.graph.ragged import held_out_lists
 from pipeline.stages.model import load_answers
 from pipeline.stages.stage import Outcome, SingleStage
-from pipeline.stages.uneven import held_out_lists
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, Json
 

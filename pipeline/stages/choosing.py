@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from pipeline.numerics.landmark_choice import kmeans_landmarks, pivoted_cholesky_landmarks, trace_landmarks
-from pipeline.numerics.landmarks import farthest_points, random_landmarks
+from pipeline.numerics.landmarks.greedy import kmeans_landmarks, pivoted_cholesky_landmarks, trace_landmarks
+from pipeline.numerics.landmarks.sampling import farthest_points, random_landmarks
 from pipeline.types import AnyArray, IntArray
 
 

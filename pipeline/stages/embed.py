@@ -11,17 +11,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from pipeline.numerics.answers import Answer, Answers
-from pipeline.numerics.extension.restricted import DiagonalWeight
-from pipeline.numerics.sketch import Sketch, merged, quantiles, sketch
-from pipeline.partitions import RowPartitions
-from pipeline.stages.connected import kept_nodes
+from pipeline.numerics.extension.placement import Answer, Answers
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
+from pipeline.numerics.statistics.distributions import Sketch, merged, quantiles, sketch
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import write_in_row_order
-from pipeline.stages.graph import group_bounds
+from pipeline.stages.graph.connected import kept_nodes
+from pipeline.stages.graph.graph import group_bounds
+from pipeline.stages.graph.ragged import nearest_of_nodes
+from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.model import load_answers
-from pipeline.stages.rows import row_batches
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.uneven import nearest_of_nodes
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json

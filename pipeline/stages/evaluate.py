@@ -2,9 +2,15 @@
 
 from dataclasses import dataclass
 
-from pipeline.numerics.quality import Estimate, continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.numerics.statistics.quality import (
+    Estimate,
+    continuity,
+    normalized_stress,
+    residual_variance,
+    trustworthiness,
+)
+from pipeline.stages.graph.ordered import OrderedNodes
 from pipeline.stages.model import load_any_model, spectrum_figures
-from pipeline.stages.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline.partitions import RowPartitions
-from pipeline.stages.partition import EXCHANGE_BYTES
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.graph.partition import EXCHANGE_BYTES
 from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray

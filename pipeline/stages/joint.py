@@ -11,14 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.numerics.between import bound_between, lengths_between, with_direct_ways, with_new_nodes
-from pipeline.numerics.extension.arc import arc_of_moments
 from pipeline.numerics.extension.joint import reconstruct_moments_jointly
-from pipeline.numerics.extension.moments import Moments
-from pipeline.numerics.shortest_paths import PathGraph, PathSearch
-from pipeline.partitions import RowPartitions
-from pipeline.stages.connected import connected_graph
+from pipeline.numerics.extension.reconstruction import Moments, arc_of_moments
+from pipeline.numerics.geodesics.rows import bound_between, lengths_between, with_direct_ways, with_new_nodes
+from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import rows_in_order
+from pipeline.stages.graph.connected import connected_graph
 from pipeline.stages.place import Place, distances_to_landmarks
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.store.arrays import RowArray

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.farthest_nodes import farthest_nodes
-from pipeline.numerics.landmarks import maxmin_candidates, random_landmarks
-from pipeline.numerics.nearby import nearby_order
-from pipeline.numerics.shortest_paths import PathGraph
+from pipeline.numerics.geodesics.rows import farthest_nodes, nearby_order
+from pipeline.numerics.geodesics.shortest_paths import PathGraph
+from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.stages.choosing import chosen_points
-from pipeline.stages.connected import LOADED, kept_nodes
-from pipeline.stages.ordered import OrderedNodes
+from pipeline.stages.graph.connected import LOADED, kept_nodes
+from pipeline.stages.graph.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import IntArray, Json

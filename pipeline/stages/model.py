@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import StoreError
-from pipeline.numerics.answers import Answers, answers_of
-from pipeline.numerics.answers import Model as FittedModel
-from pipeline.numerics.configurations import MODELS, Choice, fitted_model
-from pipeline.numerics.extension.restricted import DiagonalWeight, resolved_weight
+from pipeline.numerics.extension.placement import Answers, answers_of
+from pipeline.numerics.extension.placement import Model as FittedModel
+from pipeline.numerics.extension.reconstruction import DiagonalWeight, resolved_weight
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.stages.rows import between_landmarks
+from pipeline.numerics.models.catalog import MODELS, Choice, fitted_model
+from pipeline.stages.graph.rows import between_landmarks
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, Json

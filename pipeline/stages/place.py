@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.answers import Answer
-from pipeline.numerics.drift import compared, gap_counts
-from pipeline.numerics.extension.moments import Moments, MomentSums
-from pipeline.numerics.radius import RadiusLists, even_lists, rows_through_lists
-from pipeline.partitions import RowPartitions
+from pipeline.numerics.extension.placement import Answer
+from pipeline.numerics.extension.reconstruction import Moments, MomentSums
+from pipeline.numerics.neighbors.radius import RadiusLists, even_lists, rows_through_lists
+from pipeline.numerics.statistics.distributions import compared, gap_counts
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.embed import with_nearest
 from pipeline.stages.exchange import write_in_row_order
-from pipeline.stages.rows import row_batches
+from pipeline.stages.graph.ragged import lists_of_group, nearest_of_nodes
+from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.uneven import lists_of_group, nearest_of_nodes
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 

@@ -1,7 +1,11 @@
-"""Preprocessing: the validated source in the units and on the axes that a run computes in.
+"""Stage 1 of an extension: the new rows scanned, and read as the fit read its own: same scale, columns and axes.
+
+Preprocessing: the validated source in the units and on the axes that a run computes in.
 
 Standardizing needs only what `validate` found. Principal axes take a second scan, in blocks whose size is fixed, so
 that their sums do not depend on the size of the partitions.
+
+Single rows of a source, read partition by partition.
 """
 
 from dataclasses import dataclass, replace
@@ -10,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
-from pipeline.partitions import RowPartitions
 from pipeline.sources import Source
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.validate import usable_rows
+from pipeline.stages.validate import Validate, usable_rows
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 GRAINS_PER_BLOCK = 64
 
@@ -112,3 +118,70 @@ class Axes(Stage):
     @cached_property
     def _centered(self) -> Preprocessing:
         return preprocessing_of(self.source, self.validated, self.standardize, centered=True)
+
+
+def n_usable(data: PreparedSource) -> int:
+    """How many rows take part."""
+    figures = data.validated.figures
+    return int(figures["n_rows"] - figures["n_dropped_rows"])
+
+
+def rows_of_rank(data: PreparedSource, partitions: RowPartitions, ranks: IntArray) -> tuple[AnyArray, IntArray]:
+    """Points (r, D) and numbers (r,) of the rows with these ranks, rising, among the usable ones."""
+    points = np.empty((len(ranks), data.n_columns), dtype=data.preprocessing.dtype)
+    rows, seen = np.empty(len(ranks), dtype=np.int64), 0
+    for partition in range(partitions.count):
+        n_here = int(data.validated.ledger.part("usable", partition).read().sum())
+        first, last = np.searchsorted(ranks, [seen, seen + n_here])
+        if first < last:
+            part = partitions.rows(partition)
+            block = data.read(part.start, part.stop)
+            places = np.flatnonzero(usable_rows(block))[ranks[first:last] - seen]
+            points[first:last], rows[first:last] = block[places], places + part.start
+        seen += n_here
+    return points, rows
+
+
+def points_of_rows(data: PreparedSource, partitions: RowPartitions, rows: IntArray) -> AnyArray:
+    """Points (r, D) of the rows with these numbers, rising."""
+    points = np.empty((len(rows), data.n_columns), dtype=data.preprocessing.dtype)
+    bounds = np.searchsorted(rows, np.arange(partitions.count + 1) * partitions.rows_each)
+    for partition in np.flatnonzero(np.diff(bounds)).tolist():
+        part, mine = partitions.rows(partition), slice(*bounds[partition : partition + 2])
+        points[mine] = data.read(part.start, part.stop)[rows[mine] - part.start]
+    return points
+
+
+@dataclass(frozen=True)
+class ValidateBatch(Validate):
+    """Like the scan before a fit; but rows may all be the same, and must not be out of all proportion to the fit's."""
+
+    exponent: int = 0
+
+    def _refuse_content(self, ranges: FloatArray, largest: float, n_usable: int) -> None:
+        if np.ldexp(largest, -self.exponent) > checks.LARGEST_SIZE:
+            raise InvalidInputError(
+                f"{self.source.name} reaches {largest:g} in absolute value, beyond {checks.LARGEST_SIZE:g} times the "
+                "fitted data; squared distances would leave double precision: drop or rescale such rows."
+            )
+
+
+@dataclass(frozen=True)
+class ReplayedSource(PreparedSource):
+    """New rows with the preprocessing that `validated` and `axes` of the fit gave.
+
+    They are kept in the precision that holds both their own values and those of the fit.
+    """
+
+    batch: Outcome | None = None
+    fitted_dtype: np.dtype[Any] | None = None
+
+    @property
+    def identity(self) -> list[str]:
+        content = [] if self.batch is None else [str(self.batch.figures["content"])]
+        return [*content, *super().identity, f"points={self.preprocessing.dtype}"]
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        found = super().preprocessing
+        return replace(found, dtype=np.result_type(found.dtype, self.fitted_dtype or found.dtype))

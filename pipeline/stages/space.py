@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.numerics.answers import Answers, answers_of
+from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.stages.connected import kept_nodes
 from pipeline.stages.embed import NEAREST
+from pipeline.stages.graph.connected import kept_nodes
 from pipeline.stages.model import load_any_model, load_model
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.stage import Outcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError, StageError
-from pipeline.memory import release_free_memory
+from pipeline.stages.costs import release_free_memory
 from pipeline.store.lease import Lease
 from pipeline.store.ledger import StageLedger, stage_digest
 from pipeline.types import Json

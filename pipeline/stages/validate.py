@@ -14,8 +14,8 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources import Source
+from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.stage import Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, Json

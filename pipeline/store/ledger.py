@@ -18,8 +18,7 @@ from numpy.typing import DTypeLike
 from zarr.abc.store import Store
 
 from pipeline.errors import StoreError
-from pipeline.store.arrays import RowArray, create_array, metadata_digest, open_array
-from pipeline.store.chunks import compression_pays, even_rows_in
+from pipeline.store.arrays import RowArray, compression_pays, create_array, even_rows_in, metadata_digest, open_array
 from pipeline.store.objects import Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 

@@ -11,12 +11,12 @@ from sklearn.manifold import Isomap
 from benchmarks.papers import closeness, methods_on_digits, out_of_sample_error, two_answers
 from benchmarks.papers.embedding import fitted, measured, nearest_columns, studied
 from benchmarks.papers.pictures import save
-from pipeline.datasets import swiss_roll
-from pipeline.numerics.configurations import Choice, fitted_model
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
-from pipeline.numerics.kernels import Kernel
+from pipeline.numerics.landmarks.subset import captured_trace, trace_greedy
 from pipeline.numerics.mds import classical_mds
-from pipeline.numerics.semi_least_squares import captured_trace, trace_greedy
+from pipeline.numerics.models.catalog import Choice, fitted_model
+from pipeline.numerics.models.kernels import Kernel
 
 
 def up_to_signs(coordinates, reference):

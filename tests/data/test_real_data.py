@@ -6,9 +6,9 @@ import pytest
 from pipeline import LandmarkIsomap
 from pipeline.errors import ComponentWarning, InvalidInputError
 from pipeline.numerics.extension import project, restricted_reconstruction
-from pipeline.numerics.graph import collapse_duplicates
+from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.mds import classical_mds
-from pipeline.numerics.quality import procrustes_distance, trustworthiness
+from pipeline.numerics.statistics.quality import procrustes_distance, trustworthiness
 
 pytestmark = pytest.mark.data
 

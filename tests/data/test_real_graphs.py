@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.spatial import KDTree
 
 from pipeline import open_run
-from pipeline.numerics.quality import procrustes_distance
+from pipeline.numerics.statistics.quality import procrustes_distance
 from pipeline.sources.graphs import open_graph
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(600)]

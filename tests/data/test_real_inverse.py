@@ -5,10 +5,10 @@ import pytest
 
 from flows.inversion import strip_images
 from pipeline import open_run
-from pipeline.config import fit_settings, job_settings
-from pipeline.fitting import fit
-from pipeline.invert_settings import InvertSettings
-from pipeline.inverting import invert
+from pipeline.jobs.fit import fit
+from pipeline.jobs.invert import invert
+from pipeline.settings.invert import InvertSettings
+from pipeline.settings.jobs import fit_settings, job_settings
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(900)]
 

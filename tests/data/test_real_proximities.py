@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline import open_run
-from pipeline.numerics.quality import procrustes_distance
+from pipeline.numerics.statistics.quality import procrustes_distance
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(600)]
 COMMAND = Path(sys.executable).with_name("trigpoint")

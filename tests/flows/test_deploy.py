@@ -27,9 +27,9 @@ from flows.events import emit_drift, store_slug
 from flows.server import delivered
 from flows.targets import Target, read_targets
 from pipeline import open_run
-from pipeline.config import FitSettings, job_settings
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import fit as fit_here
+from pipeline.jobs.fit import fit as fit_here
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import FitSettings, job_settings
 
 BIN = Path(sys.executable).parent
 HERE = Path(__file__).parent

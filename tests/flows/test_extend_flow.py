@@ -15,12 +15,12 @@ from prefect.testing.utilities import prefect_test_harness
 from flows import extend
 from flows.events import DRIFT, store_resource
 from pipeline import open_run
-from pipeline.config import ClusterSettings, ExtendSettings, fit_settings, job_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import DriftError, InvalidInputError
-from pipeline.extending import extend as extend_here
 from pipeline.fanout import executor
-from pipeline.fitting import fit as fit_here
+from pipeline.jobs.extend import extend as extend_here
+from pipeline.jobs.fit import fit as fit_here
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import ClusterSettings, ExtendSettings, fit_settings, job_settings
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
 SERIAL = ("--cluster-kind", "serial")

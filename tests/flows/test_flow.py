@@ -19,12 +19,12 @@ from prefect.testing.utilities import prefect_test_harness
 
 from flows import fit
 from pipeline import open_run
-from pipeline.config import ClusterSettings, fit_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, StageError
 from pipeline.fanout import executor
 from pipeline.fanout.cluster import CONFIG
-from pipeline.fitting import fit as fit_here
+from pipeline.jobs.fit import fit as fit_here
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import ClusterSettings, fit_settings
 from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.publish import PUBLISHED
 

@@ -12,10 +12,10 @@ from prefect.testing.utilities import prefect_test_harness
 from flows import invert
 from flows.inversion import shown_steps, strip_images
 from pipeline import open_run
-from pipeline.config import fit_settings, job_settings
-from pipeline.fitting import fit
-from pipeline.invert_settings import KERNELS, InvertSettings
-from pipeline.stages.inverse.publish import ERRORS, FLAGS, JUDGED, OUTSIDE
+from pipeline.jobs.fit import fit
+from pipeline.settings.invert import KERNELS, InvertSettings
+from pipeline.settings.jobs import fit_settings, job_settings
+from pipeline.stages.inverse.invert import ERRORS, FLAGS, JUDGED, OUTSIDE
 
 SERIAL = ("--cluster-kind", "serial")
 

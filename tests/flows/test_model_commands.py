@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from pipeline.config import fit_settings
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import fit
+from pipeline.jobs.fit import fit
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import fit_settings
 
 
 @pytest.fixture(scope="module")

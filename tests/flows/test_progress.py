@@ -15,10 +15,10 @@ from rich.console import Console
 from flows import progress
 from flows.commands import fitted_report
 from flows.progress import QUIET_SECONDS, Bars, Display, Lines, Several, current_display, shown_on, terminal_display
-from pipeline.config import fit_settings
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import checked_source
-from pipeline.plan import plan_fit
+from pipeline.jobs.fit import checked_source
+from pipeline.jobs.plan import plan_fit
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import fit_settings
 from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
 

@@ -12,12 +12,12 @@ from prefect.testing.utilities import prefect_test_harness
 
 from flows import refit
 from pipeline import open_run
-from pipeline.config import RefitSettings, fit_settings, job_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError
-from pipeline.fitting import fit as fit_here
-from pipeline.refitting import STAGES
-from pipeline.refitting import refit as refit_here
+from pipeline.jobs.fit import fit as fit_here
+from pipeline.jobs.refit import STAGES
+from pipeline.jobs.refit import refit as refit_here
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import RefitSettings, fit_settings, job_settings
 
 SERIAL = ("--cluster-kind", "serial")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.datasets import swiss_roll
+from pipeline.numerics.datasets import swiss_roll
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
 SMALL = ("--n-neighbors", "8", "--n-landmarks", "60", "--cluster-kind", "serial")

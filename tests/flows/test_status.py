@@ -11,15 +11,15 @@ import pytest
 
 from flows import cli
 from flows.reports import status_report
-from pipeline import runs
-from pipeline.config import fit_settings
-from pipeline.datasets import swiss_roll
-from pipeline.fitting import STAGES, checked_source, fit
-from pipeline.plan import plan_fit
+from pipeline.jobs.fit import STAGES, checked_source, fit
+from pipeline.jobs.plan import plan_fit
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.results import run as runs
+from pipeline.results.run import in_words
+from pipeline.settings.jobs import fit_settings
 from pipeline.stages.stage import Watch
 from pipeline.store import lease, run
 from pipeline.store.objects import canonical, digest_of
-from pipeline.time_left import in_words
 
 BEFORE_ROWS = [stage for stage in STAGES[: STAGES.index("rows")] if stage != "axes"]
 AFTER_ROWS = list(STAGES[STAGES.index("rows") + 1 :])

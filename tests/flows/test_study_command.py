@@ -6,7 +6,7 @@ import shlex
 import numpy as np
 import pytest
 
-from pipeline.datasets import swiss_roll
+from pipeline.numerics.datasets import swiss_roll
 
 QUICK = ("--repeats", 2, "--landmarks", "20,60", "--neighbors", "7,12", "--selections", "maxmin,random")
 

@@ -9,10 +9,10 @@ from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import additive_constant as module
-from pipeline.numerics.additive_constant import additive_constant, with_constant
 from pipeline.numerics.extension import project
 from pipeline.numerics.mds import classical_mds, double_centered
+from pipeline.numerics.models import catalog as module
+from pipeline.numerics.models.catalog import additive_constant, with_constant
 
 
 def roll() -> np.ndarray:

@@ -4,16 +4,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.numerics.anchors import (
+from pipeline.numerics.landmarks.sampling import (
     ALL,
     MOST_CHECKED,
+    MOST_HELD_OUT,
     along_the_data,
     firsts_of_groups,
     held_ranges,
     least_keys,
+    row_hashes,
     widen,
 )
-from pipeline.numerics.held_out import MOST_HELD_OUT, row_hashes
 
 
 def test_no_two_rows_share_a_hash():

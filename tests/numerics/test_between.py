@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import dijkstra
 
-from pipeline.datasets import swiss_roll
-from pipeline.numerics.between import bound_between, lengths_between, with_direct_ways, with_new_nodes
-from pipeline.numerics.graph import neighbor_graph
-from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
-from pipeline.numerics.shortest_paths import PathGraph, PathSearch
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.geodesics.graph import neighbor_graph
+from pipeline.numerics.geodesics.rows import bound_between, lengths_between, with_direct_ways, with_new_nodes
+from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
+from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.numerics.cells import curve_places
+from pipeline.numerics.neighbors.spatial import curve_places
 
 
 def test_points_near_on_the_curve_are_near_in_space(rng):

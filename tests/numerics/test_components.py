@@ -8,15 +8,15 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.numerics.components import (
+from pipeline.numerics.geodesics.graph import (
     MAX_SHARED_NEIGHBORS,
     POLICIES,
     UnionFind,
     apply_component_policy,
     component_labels,
+    graph_from_edges,
     shortest_bridges,
 )
-from pipeline.numerics.graph import graph_from_edges
 
 
 def grouped(groups, points=None):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from pipeline.numerics.drift import gap_counts, two_sample_test
+from pipeline.numerics.statistics.distributions import gap_counts, two_sample_test
 
 
 @given(seed=st.integers(0, 2**32 - 1), ties=st.booleans())

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.geodesics import each_search, rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.graph import graph_from_edges, neighbor_graph
-from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
+from pipeline.numerics.geodesics.graph import graph_from_edges, neighbor_graph
+from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
 
 ROUNDING = {"rtol": 1e-12, "atol": 0}
 

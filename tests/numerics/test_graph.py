@@ -9,8 +9,7 @@ from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix, dok_array
 from scipy.sparse.csgraph import connected_components
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.geodesics import shortest_path_rows
-from pipeline.numerics.graph import (
+from pipeline.numerics.geodesics.graph import (
     checked_graph,
     collapse_duplicates,
     graph_from_edges,
@@ -18,7 +17,8 @@ from pipeline.numerics.graph import (
     symmetric_csr,
     with_edges,
 )
-from pipeline.numerics.neighbors import neighbors_within
+from pipeline.numerics.geodesics.rows import shortest_path_rows
+from pipeline.numerics.neighbors.exact import neighbors_within
 
 INTEGERS = np.array([], dtype=np.int64)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipeline.numerics.held_out import drawn
+from pipeline.numerics.landmarks.sampling import drawn
 
 
 def test_a_row_is_drawn_whatever_comes_with_it(rng):

@@ -9,7 +9,7 @@ from scipy.stats import ortho_group, spearmanr
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import METHODS
-from pipeline.numerics.held_out_error import (
+from pipeline.numerics.statistics.held_out_error import (
     Estimate,
     estimated,
     good_enough,

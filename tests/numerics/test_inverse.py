@@ -6,8 +6,8 @@ from scipy.interpolate import RBFInterpolator
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import inverse_algebra as algebra
-from pipeline.numerics.inverse import (
+from pipeline.numerics.inverse import algebra
+from pipeline.numerics.inverse.interpolant import (
     CUBIC,
     DROPPED,
     ILL_CONDITIONED,
@@ -23,7 +23,7 @@ from pipeline.numerics.inverse import (
     stencils,
     whole_fill_distance,
 )
-from pipeline.numerics.inverse_left_out import leave_one_out, shared_leave_one_out
+from pipeline.numerics.inverse.left_out import leave_one_out, shared_leave_one_out
 
 GAUSSIAN, SHEPARD = Kernel("gaussian", scale=0.7), Kernel("shepard")
 # About how far the points of a problem are from each other.

@@ -10,7 +10,8 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension import project
-from pipeline.numerics.kernels import (
+from pipeline.numerics.mds import classical_mds
+from pipeline.numerics.models.kernels import (
     KERNELS,
     Kernel,
     automatic_gamma,
@@ -19,7 +20,6 @@ from pipeline.numerics.kernels import (
     nystrom_error,
     signed_roots,
 )
-from pipeline.numerics.mds import classical_mds
 
 OF_SKLEARN = {"linear": "linear", "rbf": "rbf", "cosine": "cosine", "polynomial": "poly"}
 CASES = [

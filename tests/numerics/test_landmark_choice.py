@@ -10,8 +10,8 @@ from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import landmark_choice
-from pipeline.numerics.landmark_choice import (
+from pipeline.numerics.landmarks import greedy as landmark_choice
+from pipeline.numerics.landmarks.greedy import (
     KINDS,
     KINDS_BY_DISSIMILARITIES,
     automatic_gamma,
@@ -22,8 +22,8 @@ from pipeline.numerics.landmark_choice import (
     pivoted_cholesky_landmarks,
     trace_landmarks,
 )
-from pipeline.numerics.landmarks import maxmin_candidates, random_landmarks
-from pipeline.numerics.semi_least_squares import captured_trace
+from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.landmarks.subset import captured_trace
 
 CHOICES = [kmeans_landmarks, trace_landmarks, pivoted_cholesky_landmarks]
 

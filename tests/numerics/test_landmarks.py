@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import landmarks
-from pipeline.numerics.landmarks import MAXMIN_CANDIDATES_PER_LANDMARK, maxmin_landmarks, random_landmarks
+from pipeline.numerics.landmarks import sampling as landmarks
+from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK, maxmin_landmarks, random_landmarks
 
 
 def farthest_first(points, first, m):

@@ -8,8 +8,8 @@ from sklearn.manifold import LocallyLinearEmbedding
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import lle as module
-from pipeline.numerics.lle import locally_linear
+from pipeline.numerics.models import lle as module
+from pipeline.numerics.models.lle import locally_linear
 
 CASES = pytest.mark.parametrize(
     ("m", "n_columns", "d", "k", "regularization"),

@@ -6,8 +6,8 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import METRICS
-from pipeline.numerics import metrics
-from pipeline.numerics.metrics import distances, inner_products, squared_distances, squared_lengths
+from pipeline.numerics.models import metrics
+from pipeline.numerics.models.metrics import distances, inner_products, squared_distances, squared_lengths
 
 every_metric = pytest.mark.parametrize("metric", METRICS)
 

@@ -8,7 +8,7 @@ from scipy.optimize import isotonic_regression
 from scipy.spatial.distance import cdist, squareform
 from sklearn.isotonic import IsotonicRegression
 
-from pipeline.numerics.monotone import MonotoneMap, MonotoneStress
+from pipeline.numerics.models.monotone import MonotoneMap, MonotoneStress
 
 seeds = st.integers(0, 2**32 - 1)
 

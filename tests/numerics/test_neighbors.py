@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import neighbors, products
-from pipeline.numerics.neighbors import NeighborSearch, nearest_neighbors, neighbors_within
+from pipeline.numerics.neighbors import exact as neighbors
+from pipeline.numerics.neighbors import products
+from pipeline.numerics.neighbors.exact import NeighborSearch, nearest_neighbors, neighbors_within
 
 
 def brute_force(reference, queries, k, skip_itself=False):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.numerics import products
-from pipeline.numerics.neighbors import NeighborSearch
-from pipeline.numerics.products import local_portions, portions
+from pipeline.numerics.neighbors import products
+from pipeline.numerics.neighbors.exact import NeighborSearch
+from pipeline.numerics.neighbors.products import local_portions, portions
 
 # Points, then queries.
 KINDS = {

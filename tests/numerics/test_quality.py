@@ -10,7 +10,7 @@ from scipy.stats import ortho_group
 from sklearn import manifold
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.quality import (
+from pipeline.numerics.statistics.quality import (
     continuity,
     neighbor_recall,
     normalized_stress,

@@ -8,9 +8,9 @@ from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import radius as module
-from pipeline.numerics.geodesics import rows_through_neighbors
-from pipeline.numerics.radius import (
+from pipeline.numerics.geodesics.rows import rows_through_neighbors
+from pipeline.numerics.neighbors import radius as module
+from pipeline.numerics.neighbors.radius import (
     RadiusSearch,
     even_lists,
     joined_lists,

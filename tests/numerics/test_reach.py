@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.numerics.neighbors import NeighborSearch
-from pipeline.numerics.reach import within_reach
+from pipeline.numerics.neighbors.exact import NeighborSearch
+from pipeline.numerics.neighbors.spatial import within_reach
 
 KINDS = {
     "random": lambda rng: rng.normal(size=(3000, 12)),

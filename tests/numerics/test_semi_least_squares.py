@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.semi_least_squares import (
+from pipeline.numerics.landmarks.subset import (
     absolute_greedy,
     captured_trace,
     closeness_score,

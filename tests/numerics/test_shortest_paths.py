@@ -7,14 +7,13 @@ from hypothesis import strategies as st
 from scipy.sparse import block_diag, csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-from pipeline.datasets import swiss_roll
-from pipeline.numerics import shortest_paths
-from pipeline.numerics.geodesics import _in_good_order, _is_near, shortest_path_rows
-from pipeline.numerics.graph import graph_from_edges, neighbor_graph
-from pipeline.numerics.nearby import nearby_order
-from pipeline.numerics.neighbors import neighbors_within
-from pipeline.numerics.shortest_paths import PathGraph, PathSearch
-from pipeline.numerics.vectors import LANES
+from pipeline.numerics.compiled import LANES
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.geodesics import shortest_paths
+from pipeline.numerics.geodesics.graph import graph_from_edges, neighbor_graph
+from pipeline.numerics.geodesics.rows import _in_good_order, _is_near, nearby_order, shortest_path_rows
+from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
+from pipeline.numerics.neighbors.exact import neighbors_within
 
 
 def path_lengths(graph, sources):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pipeline.numerics.sketch import merged, quantiles, sketch
+from pipeline.numerics.statistics.distributions import merged, quantiles, sketch
 
 NUMBERS = hnp.arrays(np.float64, st.integers(1, 60), elements=st.floats(-1e200, 1e200))
 

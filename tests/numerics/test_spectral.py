@@ -10,9 +10,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import spectral
-from pipeline.numerics.kernels import nystrom_error
-from pipeline.numerics.spectral import (
+from pipeline.numerics.models import spectral
+from pipeline.numerics.models.kernels import nystrom_error
+from pipeline.numerics.models.spectral import (
     NO_CLUSTER,
     automatic_gamma_of,
     cluster_centers,

@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.mds import classical_mds
-from pipeline.numerics.smacof import WeightedStress, minimize
-from pipeline.numerics.stress import metric_mds, nonmetric_mds, sammon
+from pipeline.numerics.models.smacof import WeightedStress, minimize
+from pipeline.numerics.models.stress import metric_mds, nonmetric_mds, sammon
 
 seeds = st.integers(0, 2**32 - 1)
 METHODS = {
@@ -283,7 +283,7 @@ def test_threads_of_linear_algebra_do_not_change_the_bytes(method):
 
 
 def test_a_descent_says_when_it_has_not_converged(monkeypatch):
-    monkeypatch.setattr("pipeline.numerics.smacof.MAX_NEWTON_STEPS", 1)
+    monkeypatch.setattr("pipeline.numerics.models.smacof.MAX_NEWTON_STEPS", 1)
     between = DATA["digits"]
     X = np.random.default_rng(0).normal(size=(2, len(between)))
     assert not minimize(WeightedStress(between, np.ones((1, len(between)))), X).converged

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.numerics.neighbors import refine_neighbors
-from pipeline.numerics.trees import LabelledTree, box_gaps, cell_boxes, reaching
+from pipeline.numerics.neighbors.exact import refine_neighbors
+from pipeline.numerics.neighbors.spatial import LabelledTree, box_gaps, cell_boxes, reaching
 
 
 def empty(n, k):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pipeline.numerics import trust
+from pipeline.numerics.extension import placement as trust
 from pipeline.numerics.extension import project, restricted_reconstruction
 from pipeline.numerics.mds import classical_mds
 

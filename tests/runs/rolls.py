@@ -7,9 +7,9 @@ import numpy as np
 from small import fitted
 
 from pipeline import open_run
-from pipeline.config import RefitSettings, job_settings
-from pipeline.datasets import swiss_roll
-from pipeline.refitting import STAGES, refit
+from pipeline.jobs.refit import STAGES, refit
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings.jobs import RefitSettings, job_settings
 from pipeline.stages.publish import PUBLISHED
 from pipeline.store import run
 

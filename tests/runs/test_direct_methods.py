@@ -6,14 +6,14 @@ from scipy.spatial.distance import cdist
 from small import Counting, extended, fitted, roll_file
 
 from pipeline import open_run
-from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.errors import InvalidInputError
 from pipeline.fanout import executor
-from pipeline.fitting import fit
+from pipeline.jobs.fit import fit
+from pipeline.jobs.portable import export_model
+from pipeline.jobs.refit import refit
 from pipeline.methods import METHODS, SELECTIONS
-from pipeline.numerics.quality import procrustes_distance
-from pipeline.portable import export_model
-from pipeline.refitting import refit
+from pipeline.numerics.statistics.quality import procrustes_distance
+from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
 
 DIRECT = [name for name, method in METHODS.items() if not method.geodesic]
 LENGTHS = [name for name in DIRECT if METHODS[name].coordinates_are_lengths and name != "kernel-mds"]

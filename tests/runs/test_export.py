@@ -6,11 +6,11 @@ import pyarrow.parquet
 import pytest
 from small import fitted
 
-from pipeline import export as export_module
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError
-from pipeline.export import export
-from pipeline.runs import open_run
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.results import export as export_module
+from pipeline.results.export import export
+from pipeline.results.run import open_run
 
 N = 4500
 

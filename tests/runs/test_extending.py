@@ -7,17 +7,16 @@ from small import contents, extended, fitted
 
 from benchmarks.diagonal_weight import normals
 from pipeline import LandmarkIsomap, open_run
-from pipeline.config import ExtendSettings, RefitSettings, job_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.extending import extend_batches
-from pipeline.numerics.between import with_direct_ways
+from pipeline.jobs.extend import extend_batches
+from pipeline.jobs.refit import refit
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import joint_restricted_reconstruction
-from pipeline.numerics.geodesics import rows_through_neighbors
-from pipeline.numerics.graph import neighbor_graph
-from pipeline.numerics.neighbors import nearest_neighbors, neighbors_within
-from pipeline.numerics.trust import TRUST
-from pipeline.refitting import refit
+from pipeline.numerics.extension.placement import TRUST
+from pipeline.numerics.geodesics.graph import neighbor_graph
+from pipeline.numerics.geodesics.rows import rows_through_neighbors, with_direct_ways
+from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
+from pipeline.settings.jobs import ExtendSettings, RefitSettings, job_settings
 from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import COORDINATES, PUBLISHED
 from pipeline.stages.stage import Watch

@@ -11,11 +11,11 @@ import pytest
 from small import SETTINGS, Counting, fitted, roll_file
 
 from pipeline import LandmarkIsomap, open_run
-from pipeline.config import fit_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeldError, RecallWarning, StoreError
-from pipeline.fitting import STAGES, fit
-from pipeline.numerics.quality import procrustes_distance
+from pipeline.jobs.fit import STAGES, fit
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.statistics.quality import procrustes_distance
+from pipeline.settings.jobs import fit_settings
 from pipeline.stages.publish import PUBLISHED
 from pipeline.store import lease, run
 from pipeline.store.objects import Objects

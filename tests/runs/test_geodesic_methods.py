@@ -5,12 +5,12 @@ import pytest
 from small import SETTINGS, extended, fitted, roll_file
 
 from pipeline import open_run
-from pipeline.config import ClusterSettings, fit_settings
 from pipeline.errors import InvalidInputError
 from pipeline.fanout import executor
-from pipeline.fitting import fit
-from pipeline.numerics.quality import procrustes_distance
-from pipeline.portable import export_model
+from pipeline.jobs.fit import fit
+from pipeline.jobs.portable import export_model
+from pipeline.numerics.statistics.quality import procrustes_distance
+from pipeline.settings.jobs import ClusterSettings, fit_settings
 
 CASES = [("kernel-isomap", "auto"), ("isomap", "kernel-mapping"), ("kernel-isomap", "rbf")]
 

@@ -11,17 +11,17 @@ from scipy.spatial import KDTree
 from small import extended, fitted
 
 from pipeline import open_run
-from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.fanout import executor
-from pipeline.fitting import fit
+from pipeline.jobs.fit import fit
+from pipeline.jobs.portable import export_model
+from pipeline.jobs.refit import refit
 from pipeline.numerics.extension import project
-from pipeline.numerics.farthest_nodes import farthest_nodes
-from pipeline.numerics.graph import graph_from_edges
-from pipeline.numerics.neighbors import neighbors_within
-from pipeline.numerics.shortest_paths import PathGraph
-from pipeline.portable import export_model
-from pipeline.refitting import refit
+from pipeline.numerics.geodesics.graph import graph_from_edges
+from pipeline.numerics.geodesics.rows import farthest_nodes
+from pipeline.numerics.geodesics.shortest_paths import PathGraph
+from pipeline.numerics.neighbors.exact import neighbors_within
+from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.stages.publish import PUBLISHED
 
 ON_A_GRAPH = {"input": "graph", "n_landmarks": 40}

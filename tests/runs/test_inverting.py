@@ -8,23 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import Counting, contents, extended, fitted, roll_file
 
-from pipeline import inverting, open_run, partitions
-from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
+from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
-from pipeline.fitting import fit
-from pipeline.invert_settings import KERNELS, InvertSettings
-from pipeline.inverting import STAGES, invert, memory_of_inversion, prepared
-from pipeline.numerics import inverse
-from pipeline.numerics.inverse_left_out import leave_one_out
-from pipeline.refitting import refit
-from pipeline.sources import open_source
-from pipeline.sources.single_rows import take_rows
-from pipeline.stages.inverse import index
+from pipeline.jobs import invert as inverting
+from pipeline.jobs.fit import fit
+from pipeline.jobs.invert import STAGES, invert, memory_of_inversion, prepared
+from pipeline.jobs.refit import refit
+from pipeline.numerics.inverse import interpolant as inverse
+from pipeline.numerics.inverse.left_out import leave_one_out
+from pipeline.settings.invert import KERNELS, InvertSettings
+from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
+from pipeline.sources import open_source, partitions
+from pipeline.sources.source import take_rows
 from pipeline.stages.inverse import invert as stage
-from pipeline.stages.inverse.gather import GatheredRows
-from pipeline.stages.inverse.path import shortest_way
-from pipeline.stages.inverse.publish import FLAGS
+from pipeline.stages.inverse import neighborhoods as index
+from pipeline.stages.inverse.invert import FLAGS
+from pipeline.stages.inverse.neighborhoods import GatheredRows
+from pipeline.stages.inverse.points import shortest_way
 
 K = 12
 

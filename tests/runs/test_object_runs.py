@@ -7,11 +7,11 @@ import pytest
 from small import Counting, extended, fitted
 
 from pipeline import open_run
-from pipeline.config import fit_settings
 from pipeline.errors import InvalidInputError
-from pipeline.fitting import checked_source
-from pipeline.plan import plan_fit
-from pipeline.portable import export_model
+from pipeline.jobs.fit import checked_source
+from pipeline.jobs.plan import plan_fit
+from pipeline.jobs.portable import export_model
+from pipeline.settings.jobs import fit_settings
 from pipeline.stages.stage import Watch
 
 OBJECTS = {"input": "objects", "method": "mds", "n_landmarks": 20}

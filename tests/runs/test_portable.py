@@ -9,13 +9,13 @@ from small import Counting, contents, extended, fitted
 from snapshots import bury_the_holder, committed, snapshots_of
 
 from pipeline import open_run
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError, StageError, StoreError
-from pipeline.numerics.shortest_paths import PathSearch
-from pipeline.portable import STAGES, export_model
-from pipeline.stages.connected import connected_graph
+from pipeline.jobs.portable import STAGES, export_model
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.geodesics.shortest_paths import PathSearch
+from pipeline.stages.graph.connected import connected_graph
+from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.publish import COORDINATES
-from pipeline.stages.rows import row_batches
 from pipeline.stages.space import fitted_space
 from pipeline.store import durable, run
 

@@ -8,7 +8,7 @@ from small import extended, fitted
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.quality import procrustes_distance
+from pipeline.numerics.statistics.quality import procrustes_distance
 
 N_POINTS = 400
 

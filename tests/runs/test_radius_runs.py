@@ -9,14 +9,14 @@ from sklearn.manifold import Isomap
 from small import extended, fitted
 
 from pipeline import open_run
-from pipeline.config import ClusterSettings, fit_settings
-from pipeline.datasets import swiss_roll
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.fanout import executor
-from pipeline.fitting import fit
+from pipeline.jobs.fit import fit
+from pipeline.jobs.portable import export_model
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project
-from pipeline.portable import export_model
-from pipeline.stages import radius as stage
+from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.stages.graph import radius as stage
 from pipeline.stages.publish import PUBLISHED
 
 N_POINTS, RADIUS = 4500, 2.0

@@ -10,16 +10,17 @@ import pytest
 from rolls import N_NEW, N_OLD, copied, fitted_portions, published, refitted, saved
 from small import SETTINGS, Counting, contents, fitted
 
-from pipeline import open_run, plan
-from pipeline.config import ClusterSettings, RefitSettings, fit_settings, job_settings
-from pipeline.datasets import swiss_roll
+from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
-from pipeline.fitting import fit
-from pipeline.numerics import configurations
+from pipeline.jobs import plan
+from pipeline.jobs.fit import fit
+from pipeline.jobs.refit import prepared
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.mds import classical_mds
-from pipeline.numerics.registration import rigid_motion
-from pipeline.refitting import prepared
+from pipeline.numerics.models import catalog as configurations
+from pipeline.numerics.statistics.quality import rigid_motion
+from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import run
 

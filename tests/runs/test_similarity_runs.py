@@ -10,10 +10,10 @@ from flows.extension_reports import history
 from flows.picture import embedding_picture
 from flows.reports import figures_table, fit_report, fit_summary
 from pipeline import open_run
-from pipeline.config import ExtendSettings, fit_settings, job_settings
 from pipeline.errors import InvalidInputError
-from pipeline.fitting import fit
-from pipeline.inputs import open_input
+from pipeline.jobs.fit import fit
+from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.sources.inputs import open_input
 
 N_POINTS, N_LANDMARKS, GAMMA = 120, 30, 0.05
 INNER = {"method": "mds", "input": "similarities", "n_landmarks": N_LANDMARKS}

@@ -11,10 +11,10 @@ from small import Counting, contents, fitted
 from snapshots import SnapshotStore, bury_the_holder
 
 from pipeline import open_run
-from pipeline.config import ExtendSettings, job_settings
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.extending import extend
-from pipeline.refitting import STAGES
+from pipeline.jobs.extend import extend
+from pipeline.jobs.refit import STAGES
+from pipeline.settings.jobs import ExtendSettings, job_settings
 from pipeline.stages import embed
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import durable, run

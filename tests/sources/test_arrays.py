@@ -6,7 +6,8 @@ import pytest
 import scipy.sparse
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources import matrices, open_source
+from pipeline.sources import arrays as matrices
+from pipeline.sources import open_source
 
 
 class Sliced:

@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.errors import InvalidInputError
 from pipeline.sources import open_source
-from pipeline.sources.columns import chosen_columns, column_number
+from pipeline.sources.source import chosen_columns, column_number
 
 NAMES = ["height", "width", "2", "label"]
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources import open_source, row_index
-from pipeline.sources.delimited_fields import MISSING
+from pipeline.sources import delimited as row_index
+from pipeline.sources import open_source
+from pipeline.sources.delimited import MISSING
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.geodesics import shortest_path_rows
+from pipeline.numerics.geodesics.rows import shortest_path_rows
 from pipeline.sources.graphs import digest_of_graph, open_graph
 
 # Node 5 has no edge, and the edge between 0 and 3 no length.
@@ -267,7 +267,7 @@ def test_a_single_array_is_no_graph(tmp_path):
 
 def test_a_graph_with_its_nodes_noted_is_opened_without_reading_it(tmp_path, monkeypatch):
     np.savez(tmp_path / "g.npz", edges=EDGES, w=WEIGHTS, xy=np.ones((6, 2)))
-    monkeypatch.setattr("pipeline.sources.numpy_matrices.NumpyMatrix.pick", None)
+    monkeypatch.setattr("pipeline.sources.numpy_files.NumpyMatrix.pick", None)
     source = open_graph(tmp_path / "g.npz")
     assert (source.n_nodes, source.n_edges) == (6, 5)
 
@@ -278,7 +278,7 @@ def test_many_pairs_are_not_read_one_by_one(tmp_path, rng, monkeypatch):
     spans = []
     read_each = type(source._layout._edges._data).read_each
     recorded = lambda self, wanted: read_each(self, (spans.append(span) or span for span in wanted))  # noqa: E731
-    monkeypatch.setattr("pipeline.sources.byte_ranges.FileRange.read_each", recorded)
+    monkeypatch.setattr("pipeline.sources.numpy_files.FileRange.read_each", recorded)
     graph = source.load()
     assert len(spans) == 1
     assert graph.nnz == 2 * len(np.unique(np.sort(edges[edges[:, 0] != edges[:, 1]], axis=1), axis=0))

@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.errors import InvalidInputError
 from pipeline.sources import open_source
-from pipeline.sources.joined import JoinedSource, joined
+from pipeline.sources.arrays import JoinedSource, joined
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import EmptySourceError, InvalidInputError
-from pipeline.sources import row_index
+from pipeline.sources import delimited as row_index
 from pipeline.sources.objects import digest_of_objects, open_objects
 
 WORDS = [f'wörd {i % 7}, "{"x" * (i % 5)}"' if i % 6 else "" for i in range(50)] + ["last"]
@@ -178,7 +178,7 @@ def test_a_block_of_lines_is_read_alone(tmp_path):
 
 
 def test_a_file_that_shrinks_while_it_is_indexed_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.sources.text_lines.content_end", lambda file, start: 10_000)
+    monkeypatch.setattr("pipeline.sources.objects.content_end", lambda file, start: 10_000)
     with pytest.raises(InvalidInputError, match=r"x\.txt became shorter while it was read"):
         saved_lines(tmp_path)
 

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.sources import numpy_matrices
+from pipeline.sources import numpy_files as numpy_matrices
 from pipeline.sources.proximities import (
     check_dissimilarity_block,
     check_similarity_block,

@@ -12,14 +12,19 @@ from scipy.spatial.distance import cdist
 from test_graph_stage import graph_of
 from test_neighbors_stage import gathered
 
-import pipeline.numerics.cells
-from pipeline.datasets import swiss_roll
+import pipeline.numerics.neighbors.spatial
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.numerics.components import POLICIES, by_falling_size, disconnected_message, shortest_bridges
-from pipeline.numerics.graph import graph_from_edges
-from pipeline.stages import components
-from pipeline.stages.components import Components, spanning_links
-from pipeline.stages.ordered import OrderedNodes
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.geodesics.graph import (
+    POLICIES,
+    by_falling_size,
+    disconnected_message,
+    graph_from_edges,
+    shortest_bridges,
+)
+from pipeline.stages.graph import components
+from pipeline.stages.graph.components import Components, spanning_links
+from pipeline.stages.graph.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, run_stage
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore
@@ -78,7 +83,7 @@ def cells_of(folder):
 def prepared(folder, data, k, rows_each=1000):
     """Cells, ordered nodes and graph, with many small cells."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline.numerics.cells, "ROWS_PER_CELL", 100)
+        patch.setattr(pipeline.numerics.neighbors.spatial, "ROWS_PER_CELL", 100)
         ordered, _, graph = graph_of(folder, data, k, rows_each)
     return cells_of(folder), ordered, graph
 

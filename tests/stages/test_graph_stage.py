@@ -5,10 +5,9 @@ import pytest
 from scipy.sparse import csr_array
 from test_neighbors_stage import gathered, neighbors_of
 
-from pipeline.datasets import swiss_roll
-from pipeline.numerics.components import component_labels
-from pipeline.numerics.graph import neighbor_graph
-from pipeline.stages.graph import Graph
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.geodesics.graph import component_labels, neighbor_graph
+from pipeline.stages.graph.graph import Graph
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore

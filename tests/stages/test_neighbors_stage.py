@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from pipeline.datasets import swiss_roll
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import products
-from pipeline.numerics.neighbors import neighbors_within
-from pipeline.numerics.quality import neighbor_recall
-from pipeline.partitions import RowPartitions
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.neighbors import products
+from pipeline.numerics.neighbors.exact import neighbors_within
+from pipeline.numerics.statistics.quality import neighbor_recall
 from pipeline.sources import open_source
-from pipeline.stages import neighbors, tree_search
-from pipeline.stages.neighbors import Neighbors, Probes
-from pipeline.stages.partition import Assign, Cells, Order
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.graph import neighbors
+from pipeline.stages.graph import neighbors as tree_search
+from pipeline.stages.graph.neighbors import Neighbors, Probes
+from pipeline.stages.graph.partition import Assign, Cells, Order
 from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate

@@ -10,12 +10,11 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.fanout.rounds import is_passing
-from pipeline.partitions import RowPartitions
+from pipeline.sources.comparison import Comparison
 from pipeline.sources.objects import open_objects
-from pipeline.stages.direct.compare import Compare, ComparedRows
-from pipeline.stages.direct.estimated import Subset
-from pipeline.stages.direct.functions import Comparison
-from pipeline.stages.direct.objects import ObjectLandmarks, ScanObjects, landmark_objects
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.providers.estimated import Subset
+from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectLandmarks, ScanObjects, landmark_objects
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore
@@ -95,7 +94,7 @@ def test_a_kernels_values_of_landmarks_are_read_once_for_all_blocks(tmp_path, do
 
 
 def test_another_source_where_it_is_evaluated_is_refused(tmp_path):
-    here = Comparison.named("pipeline.partitions:automatic_bytes")
+    here = Comparison.named("pipeline.sources.partitions:automatic_bytes")
     assert len(here.source) == 64
     elsewhere = replace(here, source="0" * 64)
     with pytest.raises(InvalidInputError, match="has another source here than where the command was started"):

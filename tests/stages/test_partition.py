@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pipeline.datasets import swiss_roll
-from pipeline.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.sources import open_source
-from pipeline.stages.partition import Assign, Cells, Order
+from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.stages.graph.partition import Assign, Cells, Order
 from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate

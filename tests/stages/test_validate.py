@@ -5,8 +5,8 @@ import pytest
 from faults import Crash, FaultyStore
 
 from pipeline.errors import InvalidInputError
-from pipeline.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources import open_source
+from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease

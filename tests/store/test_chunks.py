@@ -11,17 +11,18 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from pipeline.errors import StoreError
-from pipeline.store.arrays import create_array, open_array
-from pipeline.store.chunks import (
+from pipeline.store.arrays import (
     CHECKED,
     FORMER,
     compressed_codecs,
     compression_pays,
     compressor,
+    create_array,
     decoded,
     encoded,
     even_rows_in,
     fill_value,
+    open_array,
 )
 from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger

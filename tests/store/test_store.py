@@ -264,7 +264,7 @@ class DurableLocalStoreInTemporaryFolder:
 CONTENDER = """
 import sys
 from pipeline.errors import LeaseHeldError
-from pipeline.store import lease
+from pipeline.store import (lease)
 from pipeline.store.durable import DurableLocalStore
 store = DurableLocalStore(sys.argv[1])
 print("ready", flush=True)

@@ -1,9 +1,12 @@
 """New points in the landmarks' space: projection, restricted reconstruction, the arc between them, points jointly."""
 
-from pipeline.numerics.extension.arc import reconstruction_arc
 from pipeline.numerics.extension.joint import joint_restricted_reconstruction
-from pipeline.numerics.extension.projection import project
-from pipeline.numerics.extension.restricted import Reconstruction, restricted_reconstruction
+from pipeline.numerics.extension.reconstruction import (
+    Reconstruction,
+    project,
+    reconstruction_arc,
+    restricted_reconstruction,
+)
 
 __all__ = [
     "Reconstruction",

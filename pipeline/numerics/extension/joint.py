@@ -21,9 +21,13 @@ from scipy.sparse.linalg import LinearOperator, minres
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.numerics.extension.moments import Moments, landmark_moments
-from pipeline.numerics.extension.projection import project_moments
-from pipeline.numerics.extension.restricted import Reconstruction, reconstruct_moments
+from pipeline.numerics.extension.reconstruction import (
+    Moments,
+    Reconstruction,
+    landmark_moments,
+    project_moments,
+    reconstruct_moments,
+)
 from pipeline.numerics.extension.secular import AMBIGUITY_TOLERANCE, solve_secular
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import BoolArray, FloatArray

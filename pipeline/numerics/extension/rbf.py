@@ -48,10 +48,9 @@ from pipeline.numerics.extension.kernel_mapping import (
     interpolating_coefficients,
     nearest_others,
 )
-from pipeline.numerics.extension.moments import MomentSums
-from pipeline.numerics.extension.projection import project_moments
+from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.reconstruction import MomentSums, project_moments
 from pipeline.numerics.mds import LandmarkModel, double_centered, with_fixed_signs
-from pipeline.numerics.placement import Placement
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 AXES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -1,1 +1,1 @@
-"""Stages of methods that measure straight from the landmarks: rows stay in the order of the source, and no graph."""
+"""Stages of methods that measure straight from the landmarks: rows stay in the order of the source."""

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.answers import Answer, Answers
-from pipeline.numerics.extension.restricted import DiagonalWeight
-from pipeline.numerics.spectral import cluster_labels
+from pipeline.numerics.extension.placement import Answer, Answers
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
+from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.stages.direct.model import CENTERS
-from pipeline.stages.direct.providers import Provider, rows_per_block
 from pipeline.stages.embed import NEAREST, with_nearest
 from pipeline.stages.model import load_answers
+from pipeline.stages.providers.vectors import Provider, rows_per_block
 from pipeline.stages.stage import Outcome
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 

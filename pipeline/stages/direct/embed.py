@@ -9,13 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.numerics.held_out import drawn
-from pipeline.numerics.sketch import Sketch, sketch
-from pipeline.partitions import RowPartitions
+from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.statistics.distributions import Sketch, sketch
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.direct.asked import Asked, DirectAnswers
 from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES, gathered, merged_sketches, packed
 from pipeline.stages.exchange import IN_ROW_ORDER
-from pipeline.stages.partition import EXCHANGE_BYTES
+from pipeline.stages.graph.partition import EXCHANGE_BYTES
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json

@@ -4,17 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.answers import Model, answers_of
-from pipeline.numerics.kernels import nystrom_error
-from pipeline.numerics.quality import continuity, normalized_stress, residual_variance, trustworthiness
-from pipeline.numerics.spectral import NystromPlacer
-from pipeline.partitions import RowPartitions
+from pipeline.numerics.extension.placement import Model, answers_of
+from pipeline.numerics.models.kernels import nystrom_error
+from pipeline.numerics.models.spectral import NystromPlacer
+from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.calibrate import write_calibration
-from pipeline.stages.direct.providers import VectorRows
 from pipeline.stages.evaluate import SAMPLE_BYTES, described
 from pipeline.stages.model import load_any_model, spectrum_figures
-from pipeline.stages.preprocess import PreparedSource
-from pipeline.stages.sample import points_of_rows
+from pipeline.stages.preprocess import PreparedSource, points_of_rows
+from pipeline.stages.providers.vectors import VectorRows
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, Json

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from pipeline.numerics.configurations import Choice, fitted_model
-from pipeline.numerics.spectral import cluster_centers
-from pipeline.stages.direct.providers import Provider
+from pipeline.numerics.models.catalog import Choice, fitted_model
+from pipeline.numerics.models.spectral import cluster_centers
 from pipeline.stages.model import described_choice, write_model
+from pipeline.stages.providers.vectors import Provider
 from pipeline.stages.stage import SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.partitions import RowPartitions
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.direct.asked import DirectAnswers
 from pipeline.stages.direct.embed import write_answers
 from pipeline.stages.direct.space import DirectSpace

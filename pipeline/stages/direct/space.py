@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.numerics.answers import Answers, answers_of
+from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.stages.direct.asked import trust_columns
 from pipeline.stages.model import load_any_model
 from pipeline.stages.space import registered

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.between import bound_between
-from pipeline.numerics.extension.arc import arc_of_moments
 from pipeline.numerics.extension.joint import reconstruct_moments_jointly
-from pipeline.numerics.extension.moments import Moments, MomentSums
+from pipeline.numerics.extension.reconstruction import Moments, MomentSums, arc_of_moments
+from pipeline.numerics.geodesics.rows import bound_between
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.partitions import RowPartitions
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.direct.asked import DirectAnswers
-from pipeline.stages.direct.providers import VectorRows
 from pipeline.stages.direct.space import DirectSpace
 from pipeline.stages.joint import blocks_of
+from pipeline.stages.providers.vectors import VectorRows
 from pipeline.stages.stage import SingleStage, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits, load_iris, make_swiss_roll
 from sklearn.neighbors import kneighbors_graph
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.stress import metric_mds, nonmetric_mds, sammon
+from pipeline.numerics.models.stress import metric_mds, nonmetric_mds, sammon
 
 METHODS = {
     "metric": metric_mds,

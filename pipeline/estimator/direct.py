@@ -1,0 +1,267 @@
+"""Methods that measure straight from the landmarks: by a metric, a kernel or a function, or as it is given.
+
+What points are to the landmarks, measured straight: by a metric or a kernel, by a function, or as it is given.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.errors import InvalidInputError
+from pipeline.estimator.precomputed import (
+    require_dissimilarities,
+    require_nonnegative,
+    require_zero_diagonal,
+    symmetric,
+)
+from pipeline.estimator.settings import Comparing, Settings, named
+from pipeline.estimator.spaces import (
+    Distinct,
+    Embedder,
+    Fitted,
+    chosen_by_dissimilarities,
+    chosen_points,
+    distinct_points,
+    embedder_of,
+    in_unit,
+)
+from pipeline.numerics.checks import compared_number
+from pipeline.numerics.models.kernels import Kernel, automatic_gamma, dissimilarities_from_similarities
+from pipeline.numerics.models.metrics import SCALE_FREE, distances, require_directions
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+
+class Measure(Protocol):
+    """Dissimilarities of rows, which are in the user's units, to the landmarks: in units of 2^exponent of these."""
+
+    @property
+    def exponent(self) -> int: ...
+
+    def check(self, rows: AnyArray) -> None:
+        """Refuse rows that cannot be measured."""
+
+    def to_landmarks(self, rows: AnyArray) -> AnyArray:
+        """Dissimilarities (p, m), of which each row depends on that row alone."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class VectorMeasure:
+    """Between vectors: by a metric, or induced by a kernel. landmarks (m, D) are in units of 2^data_exponent."""
+
+    landmarks: FloatArray
+    data_exponent: int
+    metric: str
+    kernel: Kernel | None = None
+
+    @property
+    def exponent(self) -> int:
+        free = self.metric in SCALE_FREE if self.kernel is None else self.kernel.name != "linear"
+        return 0 if free else self.data_exponent
+
+    def check(self, rows: AnyArray) -> None:
+        require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
+
+    def to_landmarks(self, rows: AnyArray) -> FloatArray:
+        return self.measured(in_unit(rows, self.data_exponent))
+
+    def measured(self, points: AnyArray) -> FloatArray:
+        """Dissimilarities (p, m) of points that are in the same units as the landmarks."""
+        if self.kernel is not None:
+            return self.kernel.dissimilarities(points, self.landmarks)
+        return distances(self.metric, points, self.landmarks)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionMetric:
+    """By a function of the user's, called once for every row and every landmark (m, D)."""
+
+    function: Comparing
+    landmarks: AnyArray
+    exponent: int = 0
+
+    def check(self, rows: AnyArray) -> None:
+        """Any row may be compared; what the function says is looked at."""
+
+    def to_landmarks(self, rows: AnyArray) -> FloatArray:
+        return np.asarray(np.ldexp(self.values(rows), -self.exponent))
+
+    def values(self, rows: AnyArray) -> FloatArray:
+        """What it says of rows and landmarks (p, m)."""
+        return _table("metric", self.function, rows, self.landmarks)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionKernel:
+    """By the dissimilarities that a function of the user's, an inner product, induces; `own` (m,) are the landmarks'
+    with themselves."""
+
+    function: Comparing
+    landmarks: AnyArray
+    own: FloatArray
+    exponent: int = 0
+
+    def check(self, rows: AnyArray) -> None:
+        """Any row may be compared; what the function says is looked at."""
+
+    def to_landmarks(self, rows: AnyArray) -> FloatArray:
+        return self.induced(self.values(rows), self.of_themselves(rows))
+
+    def values(self, rows: AnyArray) -> FloatArray:
+        """What it says of rows and landmarks (p, m)."""
+        return _table("kernel", self.function, rows, self.landmarks)
+
+    def of_themselves(self, rows: AnyArray) -> FloatArray:
+        """What it says of every row and itself (p,)."""
+        return np.array([_table("kernel", self.function, row[None], row[None])[0, 0] for row in rows])
+
+    def induced(self, values: FloatArray, own: FloatArray) -> FloatArray:
+        scaled = (np.ldexp(part, -2 * self.exponent) for part in (values, own, self.own))
+        return dissimilarities_from_similarities(*scaled)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenColumns:
+    """Rows are dissimilarities to all training points, some of which (m,) are the landmarks."""
+
+    landmarks: IntArray
+    exponent: int
+
+    def check(self, rows: AnyArray) -> None:
+        require_nonnegative(rows)
+
+    def to_landmarks(self, rows: AnyArray) -> FloatArray:
+        # Rows stay contiguous, as compiled loops take them.
+        return np.asarray(np.ldexp(np.take(rows, self.landmarks, axis=1).astype(np.float64), -self.exponent))
+
+
+def _table(argument: str, function: Comparing, rows: AnyArray, others: AnyArray) -> FloatArray:
+    values = np.empty((len(rows), len(others)))
+    for i, one in enumerate(rows):
+        for j, other in enumerate(others):
+            words = partial(_words, argument, function, one, other)
+            values[i, j] = compared_number(function(one, other), argument == "kernel", words)
+    return values
+
+
+def _words(argument: str, function: Comparing, one: AnyArray, other: AnyArray, given: str) -> str:
+    return f"{argument}={named(function)} gives {given} for the rows {_shown(one)} and {_shown(other)} of X"
+
+
+def _shown(row: AnyArray) -> str:
+    return np.array2string(row, precision=4, threshold=6, edgeitems=2)
+
+
+@dataclass(frozen=True, eq=False)
+class DirectSpace:
+    """A model, and what new rows are measured by."""
+
+    embedder: Embedder
+    measure: Measure
+    takes_edges = False
+
+    def placed(self, rows: Any, n_threads: int) -> FloatArray:
+        self.measure.check(rows)
+        return self.embedder.embedded(len(rows), lambda chunk: self.measure.to_landmarks(rows[chunk]))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A measure, what it says between the landmarks (m, m), and of some of the training points at a time."""
+
+    measure: Measure
+    between: FloatArray
+    of_points: Callable[[slice], AnyArray]
+    signed: bool = False
+
+
+def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
+    """Fit rows of points, or dissimilarities between all points."""
+    if settings.is_precomputed:
+        return _fit_given(settings, X, seed)
+    points = distinct_points(X)
+    n = len(points.points)
+    m = settings.landmark_count(n, f"X has {n} distinct rows")
+    chosen = chosen_points(settings.landmark_selection, points.points, m, seed)
+    measured = _measured(settings, X, points, chosen)
+    space, embedded = _embedded(settings, measured, X.shape, n)
+    return Fitted(space, embedded[points.node_of], points.first_rows[chosen])
+
+
+def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
+    require_dissimilarities(X)
+    m = settings.landmark_count(len(X), f"X has {len(X)} rows")
+    chosen = chosen_by_dissimilarities(settings.landmark_selection, X, m, seed)
+    measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
+    between = symmetric("X", X[np.ix_(chosen, chosen)], chosen, are_lengths=True)
+    scaled = np.ldexp(between, -measure.exponent)
+    measured = Measured(measure, scaled, lambda chunk: _with_zeros(measure.to_landmarks(X[chunk]), chosen, chunk))
+    return Fitted(*_embedded(settings, measured, X.shape, len(X)), chosen)
+
+
+def _with_zeros(to_landmarks: FloatArray, landmarks: IntArray, chunk: slice) -> FloatArray:
+    """Dissimilarities (p, m) of consecutive points, those of landmarks to themselves 0: X may have rounding there, and
+    a point beside a landmark is not always placed beside it."""
+    here = np.flatnonzero((chunk.start <= landmarks) & (landmarks < chunk.stop))
+    to_landmarks[landmarks[here] - chunk.start, here] = 0.0
+    return to_landmarks
+
+
+def _embedded(
+    settings: Settings, measured: Measured, shape: tuple[int, int], n_points: int
+) -> tuple[DirectSpace, FloatArray]:
+    embedder = embedder_of(settings, measured.between, shape, measured.measure.exponent, measured.signed)
+    return DirectSpace(embedder, measured.measure), embedder.embedded(n_points, measured.of_points)
+
+
+def _measured(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
+    if settings.function is None:
+        return _by_vectors(settings, X, points, chosen)
+    rows = X[points.first_rows]
+    if settings.method == "kernel-mds":
+        return _by_kernel_function(settings.function, rows, points.first_rows, chosen)
+    return _by_metric_function(settings.function, rows, points.first_rows, chosen)
+
+
+def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
+    landmarks = points.points[chosen].astype(np.float64)
+    kernel = _kernel(settings, landmarks, points.exponent) if settings.method == "kernel-mds" else None
+    measure = VectorMeasure(landmarks, points.exponent, str(settings.metric), kernel)
+    measure.check(X)
+    between = measure.measured(landmarks)
+    return Measured(measure, (between + between.T) / 2, lambda chunk: measure.measured(points.points[chunk]))
+
+
+def _kernel(settings: Settings, landmarks: FloatArray, exponent: int) -> Kernel:
+    gamma = settings.gamma_in_unit(exponent)
+    found = automatic_gamma(landmarks) if gamma is None else gamma
+    return Kernel(str(settings.kernel), found, settings.degree, settings.constant)
+
+
+def _by_metric_function(function: Comparing, rows: AnyArray, numbers: IntArray, chosen: IntArray) -> Measured:
+    metric = FunctionMetric(function, rows[chosen])
+    values = metric.values(rows)
+    metric = replace(metric, exponent=_exponent("metric", values))
+    require_zero_diagonal("metric", values[chosen], numbers[chosen])
+    between = symmetric("metric", values[chosen], numbers[chosen], are_lengths=True)
+    scaled = np.ldexp(values, -metric.exponent)
+    return Measured(metric, np.ldexp(between, -metric.exponent), scaled.__getitem__)
+
+
+def _by_kernel_function(function: Comparing, rows: AnyArray, numbers: IntArray, chosen: IntArray) -> Measured:
+    kernel = FunctionKernel(function, rows[chosen], np.empty(0))
+    values, own = kernel.values(rows), kernel.of_themselves(rows)
+    kernel = replace(kernel, own=own[chosen], exponent=max(_exponent("kernel", part) for part in (values, own)) // 2)
+    between = symmetric("kernel", values[chosen], numbers[chosen], are_lengths=False)
+    induced = kernel.induced(values, own)
+    return Measured(kernel, kernel.induced(between, own[chosen]), induced.__getitem__, signed=True)
+
+
+def _exponent(argument: str, values: AnyArray) -> int:
+    largest = float(np.abs(values).max())
+    if largest == 0:
+        raise InvalidInputError(f"the {argument} of X is 0 everywhere; there is nothing to embed.")
+    return int(np.frexp(largest)[1])

@@ -1,0 +1,251 @@
+"""Methods that measure along a graph: of the nearest neighbors, of all within a radius, or one that is given."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
+from pipeline.estimator.precomputed import edges_of_new_points, undirected_graph
+from pipeline.estimator.settings import Settings
+from pipeline.estimator.spaces import (
+    Distinct,
+    Embedder,
+    Fitted,
+    chosen_nodes,
+    chosen_points,
+    chunks,
+    distinct_points,
+    embedder_of,
+    in_unit,
+)
+from pipeline.numerics import checks
+from pipeline.numerics.geodesics.graph import (
+    Connected,
+    apply_component_policy,
+    component_labels,
+    disconnected_message,
+    graph_from_edges,
+    neighbor_graph,
+)
+from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors
+from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
+from pipeline.numerics.neighbors.radius import RadiusLists, RadiusSearch, rows_through_lists
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+
+# Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
+TO_THE_CALLER = 4
+
+
+class Entry(Protocol):
+    """How new rows reach the nodes (k,) that are embedded."""
+
+    def lengths(self, rows: Any, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
+        """Path lengths (u, m) to the landmarks of those rows that reach a node, given the nodes' own (k, m), and which
+        rows these are (p,)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class GeodesicSpace:
+    """The path lengths (k, m) of embedded nodes to the landmarks, and how new rows reach these nodes."""
+
+    embedder: Embedder
+    entry: Entry
+    to_landmarks: AnyArray
+
+    @property
+    def takes_edges(self) -> bool:
+        return isinstance(self.entry, GivenEdges)
+
+    def placed(self, rows: Any, n_threads: int) -> FloatArray:
+        out = np.full((rows.shape[0], self.embedder.answers.n_components), np.nan)
+        for chunk in chunks(len(out)):
+            lengths, reached = self.entry.lengths(rows[chunk], self.to_landmarks, n_threads)
+            out[chunk][reached] = self.embedder.coordinates(lengths)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class NearPoints:
+    """New rows have edges to their nearest nodes: so many, or all within a radius and at least one. One that is nearer
+    to a node that was dropped is dropped too."""
+
+    exponent: int
+    search: NeighborSearch
+    dropped: NeighborSearch | None
+    n_neighbors: int
+    within: RadiusSearch | None = None
+    radius: float = 0.0
+
+    def lengths(self, rows: AnyArray, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
+        points = in_unit(rows, self.exponent)
+        distances, indices = self.search.query(points, self.n_neighbors, n_threads)
+        reached = np.ones(len(points), dtype=np.bool_)
+        if self.dropped is not None:
+            reached = distances[:, 0] <= self.dropped.query(points, 1, n_threads)[0][:, 0]
+        found = rows_through_neighbors(distances[reached], indices[reached], to_landmarks)
+        if self.within is not None:
+            lists = self.within.lists(points[reached], self.radius, n_threads)
+            found = np.minimum(found, rows_through_lists(lists, to_landmarks))
+        return found, reached
+
+
+@dataclass(frozen=True, eq=False)
+class GivenEdges:
+    """New rows have the edges (p, n) that they come with, to nodes that have a place (n,) among those embedded."""
+
+    exponent: int
+    place_of: IntArray
+
+    def lengths(self, rows: csr_array, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
+        lists = edges_of_new_points(rows, self.place_of, self.exponent)
+        found, reached = rows_through_lists(lists, to_landmarks), np.diff(lists.offsets) > 0
+        return found[reached], reached
+
+
+class Network(NamedTuple):
+    """A graph after its policy, what it is made of, and the lengths' unit 2^exponent and type."""
+
+    connected: Connected
+    points: Distinct | None
+    exponent: int
+    dtype: np.dtype[Any]
+
+
+def fit_geodesic(settings: Settings, X: Any, seed: int) -> Fitted:
+    """Fit rows of points, or a graph of the user's."""
+    network = _given_network(settings, X) if settings.is_precomputed else _network_of_points(settings, X)
+    connected, points = network.connected, network.points
+    if connected.labels.any():
+        warnings.warn(_component_report(settings, connected), ComponentWarning, stacklevel=TO_THE_CALLER)
+    kept = np.flatnonzero(connected.kept)
+    landmarks = _chosen(settings, network, kept, seed)
+    to_landmarks, between = _path_lengths(connected, landmarks, kept, network.dtype, settings.n_threads)
+    embedder = embedder_of(settings, between, X.shape, network.exponent)
+    space = GeodesicSpace(embedder, _entry(settings, network, kept), to_landmarks)
+    embedded = np.full((len(connected.kept), settings.n_components), np.nan)
+    embedded[kept] = embedder.embedded(len(kept), lambda chunk: to_landmarks[chunk])
+    if points is None:
+        return Fitted(space, embedded, landmarks, connected.labels)
+    return Fitted(space, embedded[points.node_of], points.first_rows[landmarks], connected.labels[points.node_of])
+
+
+def _network_of_points(settings: Settings, X: AnyArray) -> Network:
+    points = distinct_points(X)
+    n = len(points.points)
+    where = f"X has {n} distinct rows"
+    if settings.radius is None:
+        checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
+    settings.landmark_count(n, where)
+    connected = _connected(settings, points, _graph_of_points(settings, points))
+    return Network(connected, points, points.exponent, X.dtype)
+
+
+def _given_network(settings: Settings, X: csr_array) -> Network:
+    graph = undirected_graph(X)
+    exponent = int(np.frexp(graph.data.max(initial=0.0))[1])
+    graph.data = np.ldexp(graph.data, -exponent)
+    connected = _connected(settings, None, graph)
+    return Network(connected, None, exponent, graph.dtype)
+
+
+def _graph_of_points(settings: Settings, points: Distinct) -> csr_array:
+    if settings.radius is None:
+        return neighbor_graph(*neighbors_within(points.points, settings.n_neighbors, settings.n_threads))
+    lists = _lists_within(settings.radius, points, settings.n_threads)
+    starts = np.repeat(np.arange(len(points.points)), np.diff(lists.offsets))
+    others = starts != lists.indices
+    return graph_from_edges(len(points.points), starts[others], lists.indices[others], lists.distances[others])
+
+
+def _lists_within(radius: float, points: Distinct, n_threads: int) -> RadiusLists:
+    scaled = _in_unit(radius, points.exponent)
+    try:
+        return RadiusSearch(points.points).lists(points.points, scaled, n_threads)
+    except InvalidInputError as error:
+        raise InvalidInputError(str(error).replace(f"radius={scaled:g}", f"radius={radius:g}")) from error
+
+
+def _connected(settings: Settings, points: Distinct | None, graph: csr_array) -> Connected:
+    """The graph after the policy, which can only join components where there are points."""
+    labels = component_labels(graph)
+    policy = settings.component_policy
+    if policy == "largest" or not labels.any():
+        return Connected(graph, labels, labels == 0, 0)
+    if points is None or policy == "error":
+        raise DisconnectedGraphError(_refusal(settings, np.bincount(labels).tolist()))
+    return apply_component_policy(points.points, graph, policy)
+
+
+def _chosen(settings: Settings, network: Network, kept: IntArray, seed: int) -> IntArray:
+    where = f"the part of the graph that is embedded has {len(kept)} distinct points"
+    m = settings.landmark_count(len(kept), where)
+    if network.points is None:
+        return chosen_nodes(settings.landmark_selection, network.connected.graph, kept, m, seed)
+    return np.asarray(kept[chosen_points(settings.landmark_selection, network.points.points[kept], m, seed)])
+
+
+def _entry(settings: Settings, network: Network, kept: IntArray) -> Entry:
+    if network.points is None:
+        place_of = np.full(len(network.connected.kept), -1)
+        place_of[kept] = np.arange(len(kept))
+        return GivenEdges(network.exponent, place_of)
+    points, exponent = network.points.points, network.exponent
+    dropped = NeighborSearch(points[~network.connected.kept]) if len(kept) < len(points) else None
+    search = NeighborSearch(points[kept])
+    if settings.radius is None:
+        return NearPoints(exponent, search, dropped, settings.n_neighbors)
+    return NearPoints(exponent, search, dropped, 1, RadiusSearch(search.points), _in_unit(settings.radius, exponent))
+
+
+def _in_unit(radius: float, exponent: int) -> float:
+    return float(np.ldexp(float(radius), -exponent))
+
+
+def _path_lengths(
+    connected: Connected, landmarks: IntArray, nodes: IntArray, dtype: np.dtype[Any], n_threads: int
+) -> tuple[AnyArray, FloatArray]:
+    """Distances of nodes to landmarks (n, m) in `dtype`, and between landmarks (m, m) in full precision.
+
+    Filled a few landmarks at a time, so that little stands beside them.
+    """
+    to_landmarks = np.empty((len(nodes), len(landmarks)), dtype=dtype)
+    between = np.empty((len(landmarks), len(landmarks)))
+
+    def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
+        to_landmarks[:, batch], between[batch] = lengths[place_of[nodes]], lengths[place_of[landmarks]].T
+
+    each_search(connected.graph, landmarks, take, n_threads)
+    return to_landmarks, between
+
+
+def _component_report(settings: Settings, connected: Connected) -> str:
+    sizes = np.bincount(connected.labels)
+    found = f"The neighbor graph has {len(sizes)} components (largest {sizes[0]} distinct points)"
+    larger = "n_neighbors" if settings.radius is None else "radius"
+    if connected.n_bridges:
+        return (
+            f"{found}, joined by their {connected.n_bridges} shortest links. Distances between components are then a "
+            f"guess; a larger {larger} may connect them."
+        )
+    remedy = "" if settings.is_precomputed else f" A larger {larger} may connect them."
+    n_dropped = int((~connected.kept).sum())
+    return f"{found}; all but the largest are dropped, and {n_dropped} distinct points become NaN.{remedy}"
+
+
+def _refusal(settings: Settings, sizes: list[int]) -> str:
+    if settings.radius is None and not settings.is_precomputed:
+        return disconnected_message(sizes)
+    listed = ", ".join(map(str, sizes[:10])) + (", ..." if len(sizes) > 10 else "")
+    remedy = "Raise radius, or choose component_policy='bridge' (join them by the shortest links) or 'largest'"
+    if settings.is_precomputed:
+        remedy = (
+            "A graph has no points to find links by: add the edges that join them, or use component_policy='largest'"
+        )
+    return (
+        f"The graph has {len(sizes)} components, of sizes {listed}; distances between them are undefined. {remedy} "
+        "(embed only the largest; other rows get NaN)."
+    )

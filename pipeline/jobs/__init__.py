@@ -1,0 +1,1 @@
+"""Jobs: fit, extend, refit, invert, study, plan, export of models."""

@@ -1,0 +1,365 @@
+"""An inversion: from coordinates in the space of a fitted run back to its data, in a store of its own.
+
+The run is only read, and by the digests of one published state. Its embedded points are indexed once, in the output;
+every query then finds its nearest there, and takes from the source of the run only the rows that belong to those.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+
+import numpy as np
+
+from pipeline.errors import InvalidInputError
+from pipeline.jobs.extend import batch_source
+from pipeline.jobs.fit import Around, Runner, at_once, publish, require_apart, run_stages
+from pipeline.methods import VECTORS
+from pipeline.numerics.inverse.interpolant import Kernel
+from pipeline.numerics.neighbors.spatial import cell_count, sample_size
+from pipeline.settings.invert import KERNELS, InvertSettings
+from pipeline.settings.jobs import ExtendSettings
+from pipeline.sources import Source, open_source
+from pipeline.sources.arrays import joined
+from pipeline.sources.inputs import partitions_of
+from pipeline.sources.partitions import GRAIN_ROWS, MANY_PARTITIONS, RowPartitions, automatic_bytes
+from pipeline.stages.costs import BASE, LATER, SEARCH
+from pipeline.stages.graph.neighbors import Probes
+from pipeline.stages.graph.partition import Assign, Cells, Order
+from pipeline.stages.inverse.invert import BLOCK_BYTES, ERRORS, JUDGED, OUTSIDE, Invert, LeaveOut, PublishInverted
+from pipeline.stages.inverse.neighborhoods import (
+    AssignQueries,
+    Gather,
+    Index,
+    OrderQueries,
+    SearchEmbedded,
+    needs_probes,
+)
+from pipeline.stages.inverse.points import (
+    CheckUnchanged,
+    DrawPoints,
+    Path,
+    ScaledQueries,
+    ScanPoints,
+    ScanQueries,
+    StoredSource,
+)
+from pipeline.stages.preprocess import PreparedSource
+from pipeline.stages.space import FittedSpace, published_stages
+from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
+from pipeline.stages.validate import Missing, Validate
+from pipeline.store import lease, run
+from pipeline.store.ledger import stage_digest
+from pipeline.types import Json
+
+# Every stage that an inversion may have, in order.
+STAGES = tuple(
+    stage.name
+    for stage in (
+        *(CheckUnchanged, ScanPoints, Cells, Assign, Order, Probes, DrawPoints, Path),
+        *(ScanQueries, AssignQueries, OrderQueries, SearchEmbedded, Gather, Invert, LeaveOut, PublishInverted),
+    )
+)
+PROJECTION = "projection"
+# Queries that are worth being sent to a worker.
+FEWEST_TOGETHER = 256
+EMBEDDED = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """What an inversion came to: the outcomes of its stages by name."""
+
+    outcomes: dict[str, Outcome]
+
+    @property
+    def n_computed(self) -> int:
+        """Partitions that this call had to compute."""
+        return sum(outcome.n_computed for outcome in self.outcomes.values())
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What an inversion is to do, known before anything runs.
+
+    `points` are the embedded points of the run, `data` the rows that were fitted, `validated` their scan and `missing`
+    what it did with those that are not finite; `queries` are the user's, if there are any.
+    """
+
+    settings: InvertSettings
+    points: StoredSource
+    data: Source
+    validated: Outcome
+    missing: Missing
+    queries: Source | None
+
+    @property
+    def kernel(self) -> Kernel:
+        kind, power = KERNELS[self.settings.kernel]
+        return Kernel(kind, power, self.settings.scale or 1.0)
+
+    @property
+    def is_known_unchanged(self) -> bool:
+        """Whether the data is in the files that were fitted, untouched."""
+        cut = RowPartitions(self.data.shape[0], int(self.validated.figures["rows_each"]) // GRAIN_ROWS)
+        scan = Validate(self.data, cut, self.missing)
+        digest = stage_digest(scan.name, scan.version, scan.settings(), scan.inputs())
+        return digest == self.validated.ledger.digest
+
+    @property
+    def n_queries(self) -> int:
+        if self.queries is not None:
+            return self.queries.shape[0]
+        return self.settings.steps if self.settings.path else self.points.shape[0]
+
+    @property
+    def n_results(self) -> int:
+        """Numbers that a query gets."""
+        return 1 + len(JUDGED) + (len(ERRORS) if self.settings.leave_one_out else self.data.shape[1])
+
+    @property
+    def index_partitions(self) -> RowPartitions:
+        return self._cut(self.points.shape[0], 8 * self.points.shape[1])
+
+    @property
+    def query_partitions(self) -> RowPartitions:
+        return self._cut(self.n_queries, 8 * (self.points.shape[1] + self.n_results))
+
+    @property
+    def group_rows(self) -> int:
+        """How many queries are searched for together: each counts with its neighbors and what is made of them.
+
+        Each takes a millisecond or more, so that there should be groups for all workers.
+        """
+        each = 8 * (self.points.shape[1] + self.n_results + self.data.shape[1]) + 24 * self.settings.n_neighbors
+        n_asked = min(self.n_queries, self.settings.sample or self.n_queries)
+        return min(self._cut(self.n_queries, each).rows_each, max(FEWEST_TOGETHER, n_asked // MANY_PARTITIONS))
+
+    @property
+    def source_partitions(self) -> RowPartitions:
+        return partitions_of(self.data, 0, self.settings.partition_mib)
+
+    def _cut(self, n_rows: int, row_bytes: int) -> RowPartitions:
+        told = self.settings.partition_mib
+        each = automatic_bytes(n_rows * row_bytes) if told == "auto" else told << 20
+        return RowPartitions.of_bytes(n_rows, row_bytes, each)
+
+
+def invert(
+    settings: InvertSettings,
+    watch: Watch | None = None,
+    take_over: bool = False,
+    data: object | None = None,
+    queries: object | None = None,
+    execute: Execute = serially,
+    around: Around = at_once,
+) -> Inverted:
+    """The data at queries, or how well it comes back at embedded points.
+
+    `data` is an array to take for the source of the run, `queries` one for the coordinates.
+    """
+    job = prepared(settings, data, queries)
+    store = run.create_run(settings.output, run.INVERSION)
+    with lease.acquire(store, take_over) as held:
+        outcomes = run_stages(store, held, lambda run_one: chain(job, run_one), watch, execute, around)
+        publish(held, _manifest(job, outcomes), outcomes)
+    return Inverted(outcomes)
+
+
+def prepared(settings: InvertSettings, data: object | None = None, queries: object | None = None) -> Inversion:
+    """What an inversion is to do, after all that can be known to be wrong before anything runs."""
+    store = run.open_store(settings.store)
+    kind = run.kind_of(store)
+    if kind != run.FIT:
+        raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[kind]}; name the run itself.")
+    manifest = run.published_manifest(store, settings.version)
+    _require_vectors(settings, manifest)
+    validated = published_stages(store, manifest, ["validate"], ())["validate"]
+    points = StoredSource(run.published_ledger(store, manifest, "publish"), PROJECTION)
+    rows = _fitted_source(settings, manifest, validated, data)
+    job = Inversion(settings, points, rows, validated, manifest["settings"]["missing"], None)
+    job.kernel.terms(points.shape[1])
+    _require_fitting(settings, points, rows)
+    return replace(job, queries=_opened_queries(settings, points, queries))
+
+
+def _require_vectors(settings: InvertSettings, manifest: Json) -> None:
+    kind = manifest["settings"].get("input", VECTORS)
+    if kind != VECTORS:
+        raise InvalidInputError(
+            f"store={settings.store!r} was fitted on {kind}: there are no rows of numbers to go back to; invert runs "
+            "that were fitted on vectors."
+        )
+
+
+def _fitted_source(settings: InvertSettings, manifest: Json, validated: Outcome, data: object | None) -> Source:
+    """The data of the run where it was, or where it is told to be now."""
+    source = _opened_source(settings, manifest, data)
+    fitted = int(manifest["source"]["n_rows"]), int(manifest["source"]["n_columns"]), validated.figures["dtype"]
+    found = *source.shape, source.dtype.str
+    if found != fitted:
+        raise InvalidInputError(
+            f"the data of the run has changed: it had {fitted[0]} rows and {fitted[1]} columns of {fitted[2]}, now "
+            f"{source.name} has {found[0]} and {found[1]} of {found[2]}; put it back, or name the place it was moved "
+            "to as source."
+        )
+    return source
+
+
+def _opened_source(settings: InvertSettings, manifest: Json, data: object | None) -> Source:
+    told, paths = manifest["settings"], list(manifest.get("sources", []))
+    if data is not None:
+        return open_source(data, None, told["columns"], told["id_column"])
+    if settings.source is not None:
+        paths = [settings.source, *paths[1:]]
+    if not paths:
+        raise InvalidInputError(
+            f"store={settings.store!r} does not say where its data is, for it was fitted from an array; name a file "
+            "with the same rows as source."
+        )
+    for path in paths:
+        require_apart("output", settings.output, path)
+    first, *others = paths
+    space = FittedSpace({}, told, manifest["source"])
+    opened = [open_source(first, told["key"], told["columns"], told["id_column"])]
+    opened += [
+        batch_source(ExtendSettings(store=settings.store, source=path, output=path), space, path) for path in others
+    ]
+    return joined(opened)
+
+
+def _require_fitting(settings: InvertSettings, points: Source, data: Source) -> None:
+    """Refuse a path, images and an output that do not go with the run."""
+    require_apart("output", settings.output, settings.store)
+    for row in settings.path or ():
+        if row >= points.shape[0]:
+            raise InvalidInputError(f"path={row} is out of range; the run has rows 0 to {points.shape[0] - 1}.")
+        if not np.isfinite(points.read(row, row + 1)).all():
+            raise InvalidInputError(f"path={row}: that row takes no part in the embedding; choose another.")
+    if settings.image_shape is not None:
+        n_rows, n_columns, _ = settings.image_shape
+        if n_rows * n_columns != data.shape[1]:
+            raise InvalidInputError(
+                f"image={settings.image!r} has {n_rows * n_columns} pixels; the data has {data.shape[1]} columns: give "
+                "rows and columns whose product that is."
+            )
+
+
+def _opened_queries(settings: InvertSettings, points: Source, queries: object | None) -> Source | None:
+    given = settings.coordinates if queries is None else queries
+    if given is None:
+        return None
+    if queries is None and settings.coordinates is not None:
+        require_apart("output", settings.output, settings.coordinates)
+    source = open_source(given, settings.key, settings.columns, settings.id_column)
+    if source.shape[1] != points.shape[1]:
+        raise InvalidInputError(
+            f"{source.name} has {source.shape[1]} columns; the run has {points.shape[1]} coordinates: give one column "
+            "for each, as `trigpoint export` writes them (choose some with columns)."
+        )
+    return source
+
+
+def chain(job: Inversion, run_one: Runner) -> dict[str, Outcome]:
+    """Every stage of an inversion after the other; the outcomes by the stages' names."""
+    outcomes: dict[str, Outcome] = {}
+
+    def done(stage: Stage) -> Outcome:
+        outcomes[stage.name] = run_one(stage)
+        return outcomes[stage.name]
+
+    if not job.is_known_unchanged:
+        done(CheckUnchanged(job.data, job.validated))
+    index = _indexed(job, done)
+    queries, cut, leaves_out = _queries(job, index, done), job.query_partitions, job.settings.leave_one_out
+    placed = ScaledQueries(queries, index.points, batch=done(ScanQueries(queries, cut)), fitted_dtype=EMBEDDED)
+    ordered = done(OrderQueries(done(AssignQueries(placed, cut, index.cells)), cut.count, job.group_rows))
+    rows, k = job.source_partitions, job.settings.n_neighbors
+    searched = done(SearchEmbedded(index, ordered, rows, k, leaves_out))
+    gathered = done(Gather(job.data, str(job.validated.figures["content"]), rows, searched))
+    n_columns = job.data.shape[1]
+    known = index, ordered, searched, gathered, rows.count, cut, n_columns, job.kernel
+    inverted = done((LeaveOut if leaves_out else Invert)(*known))
+    done(PublishInverted(inverted, cut, None if leaves_out else n_columns, job.settings.outside))
+    return outcomes
+
+
+def _indexed(job: Inversion, done: Runner) -> Index:
+    """The embedded points, ordered by cells."""
+    cut, seed = job.index_partitions, job.settings.seed
+    scanned = done(ScanPoints(job.points, cut, "drop"))
+    points = PreparedSource(job.points, scanned)
+    cells = done(Cells(points, cut, seed))
+    ordered = done(Order(done(Assign(points, cut, cells)), cut.count, cut.rows_each))
+    probes = None
+    if needs_probes(ordered) and job.settings.recall < 1:
+        probes = done(Probes(cells, ordered, job.settings.n_neighbors, seed, job.settings.recall))
+    return Index(scanned, cells, ordered, probes)
+
+
+def _queries(job: Inversion, index: Index, done: Runner) -> Source:
+    """What is asked for: points of the user's, of a path, or embedded ones."""
+    settings, cut = job.settings, job.index_partitions
+    if job.queries is not None:
+        return job.queries
+    if settings.path is not None:
+        path = Path(job.points, index.points, cut, settings.path, settings.steps, settings.along, settings.seed)
+        return StoredSource(done(path).ledger, "positions")
+    if settings.sample is None:
+        return job.points
+    drawn = done(DrawPoints(job.points, index.points, cut, settings.sample, settings.seed))
+    return job.points.drawn(int(drawn.figures["limit"]), settings.seed)
+
+
+def _manifest(job: Inversion, outcomes: dict[str, Outcome]) -> Json:
+    told = job.settings.model_dump(mode="json", include={"n_neighbors", "kernel", "scale", "outside", "id_column"})
+    own = ERRORS if job.settings.leave_one_out else ("values",)
+    name = "" if job.queries is None else FilePath(job.queries.name).name
+    return {
+        "settings": told,
+        "source": {"name": name, "n_rows": job.n_queries, "n_columns": job.points.shape[1]},
+        "arrays": dict.fromkeys((*own, *JUDGED, OUTSIDE), "publish"),
+        "space": [outcomes["points"].ledger.digest, str(job.validated.figures["content"])],
+    }
+
+
+def memory_of_inversion(job: Inversion) -> dict[str, int]:
+    """Bytes that each stage has in memory at most."""
+    (n, d), (_, n_columns) = job.points.shape, job.data.shape
+    # To leave a row out, one neighbor more is looked for.
+    k = min(n, job.settings.n_neighbors + job.settings.leave_one_out)
+    cells, block = 16 * cell_count(n) * d, 8 * d * min(n, job.index_partitions.rows_each)
+    asked = 8 * d * min(job.n_queries, job.query_partitions.rows_each)
+    group, data = min(job.n_queries, job.group_rows), _partition_bytes(job)
+    inverted = 4 * block + 64 * group * k + 24 * group * n_columns + 8 * n
+    parts = {
+        **dict.fromkeys(("check", "gather"), 3 * data),
+        **dict.fromkeys(("points", "sample", "path"), 4 * block + 4096 * d * 24),
+        "cells": 12 * sample_size(n, d) * d + 3 * block,
+        "assign": 5 * block + SEARCH + cells,
+        "order": 9 * block,
+        "probes": 3 * block + SEARCH + cells,
+        "validate": 3 * asked,
+        "query_cells": 5 * asked + SEARCH + cells,
+        "query_order": 9 * 8 * d * group,
+        "search": 4 * block + SEARCH + cells + max(48 * group * k, 40 * n),
+        **dict.fromkeys(("invert", "leave_out"), inverted + _block_bytes(job, k) + _system_bytes(job, k)),
+        "publish": 3 * 8 * job.n_results * min(job.n_queries, job.query_partitions.rows_each),
+    }
+    return {name: BASE + LATER + part for name, part in parts.items()}
+
+
+def _partition_bytes(job: Inversion) -> int:
+    """The largest partition of the data, which is a grain at least, however wide its rows are."""
+    n, n_columns = job.data.shape
+    return min(n, job.source_partitions.rows_each) * n_columns * job.data.dtype.itemsize
+
+
+def _block_bytes(job: Inversion, k: int) -> int:
+    """Copies of the rows that are combined at once: a block, or what a single query needs if that is more."""
+    n, n_columns = job.data.shape
+    return 6 * min(8 * n * n_columns, max(BLOCK_BYTES, 8 * k * n_columns))
+
+
+def _system_bytes(job: Inversion, k: int) -> int:
+    """A system of k nodes: its matrix and factor, what goes with its polynomials, and the whole of it."""
+    n_terms = len(job.kernel.terms(job.points.shape[1]).parents)
+    return 16 * k * k + 24 * k * n_terms + 8 * (k + min(k, n_terms)) ** 2

@@ -1,0 +1,274 @@
+"""A study: which landmarks, how many, and how many neighbors give how good an embedding, and at what cost.
+
+On a sample of the source every combination is fitted, rows that were held out are placed as `extend` would place them,
+and the distances between them are held against the true ones. What a fit of the whole source would take is predicted.
+The recommendation is the cheapest of those that are as good as the best (`numerics.statistics.held_out_error`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.errors import DisconnectedGraphError, InvalidInputError
+from pipeline.jobs.direct_fit import kernel_choice, method_choice
+from pipeline.jobs.fit import checked_source
+from pipeline.jobs.plan import cores, plan_fit
+from pipeline.jobs.study_spaces import (
+    Chooser,
+    Direct,
+    Given,
+    Measured,
+    Paths,
+    Sample,
+    Space,
+    by_dissimilarities,
+    by_points,
+    drawn_sample,
+    on_leading_axes,
+    sample_sizes,
+)
+from pipeline.methods import DISSIMILARITIES
+from pipeline.numerics.extension.placement import answers_of
+from pipeline.numerics.extension.reconstruction import resolved_weight
+from pipeline.numerics.landmarks.sampling import automatic_count
+from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.models.catalog import Choice, fitted_model
+from pipeline.numerics.models.kernels import Kernel, automatic_gamma
+from pipeline.numerics.models.metrics import SCALE_FREE, distances
+from pipeline.numerics.statistics import held_out_error
+from pipeline.numerics.statistics.held_out_error import Estimate, estimated, good_enough, measure_of
+from pipeline.settings.jobs import FitSettings
+from pipeline.settings.study import StudySettings
+from pipeline.sources.inputs import AnySource, n_points
+from pipeline.types import FloatArray, IntArray
+
+Say = Callable[[str], None]
+# Numbers of landmarks that are tried unless told: so many doublings, from a few for each component on.
+LEAST_LANDMARKS, PER_COMPONENT, DOUBLINGS = 25, 4, 5
+# No more than so large a share of the sample: beyond, landmarks of all selections are the same.
+SHARE_OF_SAMPLE = 4
+# Points whose distances set the width of a kernel.
+WIDTH_POINTS = 1000
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A combination: the error of each repeat, and what a fit of the whole source would take. Without neighbors,
+    `n_neighbors` is None."""
+
+    selection: str
+    n_landmarks: int
+    n_neighbors: int | None
+    errors: tuple[float, ...]
+    seconds: float
+    n_evaluations: int
+
+    @cached_property
+    def error(self) -> Estimate:
+        return estimated(self.errors)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What came out, of a sample of so many rows out of all; `left_out` says of combinations why they were not tried.
+    `gamma` is the width of the kernel, if it was found for the study."""
+
+    n_rows: int
+    n_training: int
+    n_held_out: int
+    measure: str
+    trials: tuple[Trial, ...]
+    left_out: tuple[str, ...]
+    automatic: int
+    gamma: float | None = None
+
+    @cached_property
+    def best(self) -> Trial:
+        """The one with the lowest error, a standard error added."""
+        return min(self.trials, key=lambda trial: trial.error.bound)
+
+    @cached_property
+    def recommended(self) -> Trial:
+        """The cheapest of those as good as the best; of several that cost about the same, the best."""
+        estimates, costs = [trial.error for trial in self.trials], [trial.seconds for trial in self.trials]
+        return self.trials[held_out_error.recommended(estimates, costs)]
+
+    @cached_property
+    def limit(self) -> float:
+        """What an error may be to be as good as the best."""
+        return good_enough(min(trial.error.bound for trial in self.trials))
+
+    @cached_property
+    def close(self) -> tuple[Trial, ...]:
+        """Those as good as the best."""
+        return tuple(trial for trial in self.trials if trial.error.bound <= self.limit)
+
+    @cached_property
+    def still_falling(self) -> bool:
+        """Whether of several numbers of landmarks only the largest is as good as the best: more may be better still."""
+        sizes = {trial.n_landmarks for trial in self.trials}
+        return len(sizes) > 1 and {trial.n_landmarks for trial in self.close} == {max(sizes)}
+
+
+def study(settings: StudySettings, say: Say = lambda _: None, data: object | None = None) -> Study:
+    """Try every combination on a sample. `data` is an array to be taken instead of what `settings.source` names."""
+    source = checked_source(settings, data)
+    _require_room(settings, *sample_sizes(settings, n_points(source)))
+    sample = drawn_sample(settings, source)
+    _require_room(settings, sample.n_training, sample.n_held_out)
+    return _Studying(settings, source, sample, say).study()
+
+
+def tried_landmarks(settings: StudySettings, n_training: int, n_rows: int) -> tuple[int, ...]:
+    """Numbers of landmarks to try: those that are asked for, or doubling ones and what `auto` takes of all rows."""
+    if settings.tried_landmarks:
+        return settings.tried_landmarks
+    least = min(n_training, max(LEAST_LANDMARKS, PER_COMPONENT * (settings.n_components + 1)))
+    doubling = (m for m in (least << i for i in range(DOUBLINGS)) if m <= n_training // SHARE_OF_SAMPLE)
+    automatic = automatic_count(n_rows, settings.n_components)
+    return tuple(sorted({least, *doubling, *([automatic] if automatic <= n_training // 2 else [])}))
+
+
+def _require_room(settings: StudySettings, n_training: int, n_held_out: int) -> None:
+    """Refuse what a sample of so many points has no room for."""
+    limits = {
+        "landmarks": (settings.tried_landmarks, settings.n_components + 1, n_training, "points to choose among"),
+        "neighbors": (settings.tried_neighbors, 1, n_training - 1, "others to each point"),
+        "n_components": ((settings.n_components,), 1, n_training - 1, "points to choose among but one"),
+    }
+    for name, (values, low, high, what) in limits.items():
+        for value in values:
+            if not low <= value <= high:
+                raise InvalidInputError(
+                    f"{name}={value} is out of range; use one from {low} to {high}: the sample, {n_training} distinct "
+                    f"rows and {n_held_out} held out, has {high} {what}."
+                )
+
+
+class _Studying:
+    """A study under way."""
+
+    def __init__(self, settings: StudySettings, source: AnySource, sample: Sample, say: Say) -> None:
+        self._settings, self._source, self._sample, self._say = settings, source, sample, say
+        self._sizes = tried_landmarks(settings, sample.n_training, n_points(source))
+        self._measure = measure_of(settings.method)
+        self._left_out: list[str] = []
+
+    def study(self) -> Study:
+        space, trials = self._space(), []
+        for k in self._settings.tried_neighbors or (None,):
+            self._say(f"Trying {k} neighbors ..." if k else "Trying ...")
+            try:
+                trials += self._trials(space, k)
+            except DisconnectedGraphError as error:
+                self._left_out.append(f"{k} neighbors: {error}")
+        if not trials:
+            raise InvalidInputError(f"nothing can be compared. {' '.join(self._left_out)}")
+        n_rows = n_points(self._source)
+        return Study(
+            n_rows=n_rows,
+            n_training=self._sample.n_training,
+            n_held_out=self._sample.n_held_out,
+            measure=self._measure.__name__,
+            trials=tuple(trials),
+            left_out=tuple(self._left_out),
+            automatic=automatic_count(n_rows, self._settings.n_components),
+            gamma=self._found_gamma(),
+        )
+
+    def _trials(self, space: Space, k: int | None) -> list[Trial]:
+        """Every combination with so many neighbors, measured together."""
+        asked = self._settings.n_neighbors if k is None else k
+        nodes = space.nodes(asked)
+        if len(nodes) < max(self._sizes):
+            self._left_out.append(f"More than {len(nodes)} landmarks, {k} neighbors: so few points are embedded.")
+        chosen = self._chosen(nodes)
+        if not chosen:
+            return []
+        candidates = np.unique(np.concatenate([places for repeats in chosen.values() for places in repeats]))
+        measured = space.measured(asked, candidates)
+        choice = method_choice(self._settings.model_copy(update={"n_neighbors": asked}), self._exponent)
+        trials = []
+        for (selection, m), repeats in chosen.items():
+            try:
+                errors = self._errors(choice, measured, [np.searchsorted(candidates, places) for places in repeats])
+            except InvalidInputError as error:
+                self._left_out.append(f"{m} landmarks by {selection}{f', {k} neighbors' if k else ''}: {error}")
+                continue
+            trials.append(self._trial(selection, m, k, errors))
+        return trials
+
+    def _chosen(self, nodes: IntArray) -> dict[tuple[str, int], list[IntArray]]:
+        """For each selection and number, the landmarks of each repeat among the points that are embedded."""
+        seeds = range(self._settings.seed, self._settings.seed + self._settings.repeats)
+        return {
+            (selection, m): [self._chooser.chosen(nodes, selection, m, seed) for seed in seeds]
+            for selection in self._settings.tried_selections
+            for m in self._sizes
+            if m <= len(nodes)
+        }
+
+    def _errors(self, choice: Choice, measured: Measured, repeats: list[IntArray]) -> tuple[float, ...]:
+        """The error with the landmarks of each repeat, at places among the candidates."""
+        placed = np.flatnonzero(measured.placed)
+        among = measured.among[np.ix_(placed, placed)]
+        return tuple(self._measure(among, self._placed(choice, measured, placed, places)) for places in repeats)
+
+    def _placed(self, choice: Choice, measured: Measured, points: IntArray, places: IntArray) -> FloatArray:
+        """Coordinates of some held-out points by the landmarks at some places among the candidates."""
+        model = fitted_model(choice, measured.between[np.ix_(places, places)])
+        weight = self._settings.diagonal_weight
+        answers = answers_of(model, resolved_weight(model, weight) if isinstance(model, LandmarkModel) else 1.0)
+        both = answers.of(measured.to_candidates[np.ix_(points, places)]).coordinates
+        d = choice.n_components
+        return both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
+
+    def _trial(self, selection: str, m: int, k: int | None, errors: tuple[float, ...]) -> Trial:
+        combination = {"n_landmarks": m, "landmark_selection": selection} | ({} if k is None else {"n_neighbors": k})
+        planned: FitSettings = self._settings.model_copy(update=combination)
+        seconds = sum(plan_fit(planned, self._source).seconds.values())
+        return Trial(selection, m, k, errors, seconds, m * n_points(self._source))
+
+    @cached_property
+    def _chooser(self) -> Chooser:
+        choose = by_dissimilarities if self._settings.input == DISSIMILARITIES else by_points
+        n = self._sample.n_training
+        values = self._sample.values[:n]
+        values = values[:, :n] if choose is by_dissimilarities else on_leading_axes(values)
+        return Chooser(choose, values, max(self._sizes))
+
+    def _space(self) -> Space:
+        settings, n, values = self._settings, self._sample.n_training, self._sample.values
+        if settings.input == DISSIMILARITIES:
+            return Given(values, n)
+        if settings.is_geodesic:
+            return Paths(values, n, settings.component_policy, max(settings.tried_neighbors), cores())
+        if self._kernel is not None:
+            return Direct(values, n, self._kernel.dissimilarities)
+        return Direct(values, n, lambda points, others: distances(settings.metric, points, others))
+
+    @property
+    def _exponent(self) -> int:
+        """Of the unit that dissimilarities are in."""
+        return 0 if self._settings.is_geodesic or self._settings.metric in SCALE_FREE else self._sample.exponent
+
+    @cached_property
+    def _kernel(self) -> Kernel | None:
+        """One kernel for all, where a fit would find its width from its landmarks: otherwise the true distances would
+        not be the same for all."""
+        given = kernel_choice(self._settings)
+        if given is None:
+            return None
+        if given.gamma is None:
+            gamma = automatic_gamma(self._sample.values[: min(WIDTH_POINTS, self._sample.n_training)])
+        else:
+            gamma = float(np.ldexp(given.gamma, 2 * self._sample.exponent))
+        return Kernel(given.name, gamma, given.degree, given.constant)
+
+    def _found_gamma(self) -> float | None:
+        """The kernel's width in the user's units, if it was not given."""
+        if self._kernel is None or self._settings.gamma != "auto" or self._kernel.name not in ("rbf", "polynomial"):
+            return None
+        return float(np.ldexp(self._kernel.gamma, -2 * self._sample.exponent))

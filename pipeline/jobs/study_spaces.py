@@ -1,0 +1,346 @@
+"""What the points of a study's sample are to each other: as a fit and an extension would measure it, all at once.
+
+Landmarks of all combinations are measured together, so that each shortest path is searched once, and the neighbors of
+a point once for the largest number of them.
+
+A sample of a source, small enough for memory: what a study is made on.
+
+Rows come from blocks spread over the source, so that of a large one only some is read. Preprocessing takes its figures
+from the sample. Rows that repeat count once, as in a fit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.geodesics.graph import (
+    ComponentPolicy,
+    Connected,
+    apply_component_policy,
+    collapse_duplicates,
+    neighbor_graph,
+)
+from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.landmarks.greedy import choose_by_dissimilarities
+from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
+from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
+from pipeline.settings.study import StudySettings
+from pipeline.sources import Source
+from pipeline.sources.inputs import AnySource, as_table
+from pipeline.sources.proximities import ProximitySource, landmark_dissimilarities
+from pipeline.stages.choosing import chosen_points
+from pipeline.stages.preprocess import point_dtype
+from pipeline.stages.validate import usable_rows
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+
+# A source of up to a million rows is read as a whole.
+MOST_BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 256, 4096, 1 << 25
+# What a sample may take in memory, in double precision.
+MOST_BYTES = 1 << 31
+# Of few rows so many are held out: one in five.
+HELD_OUT_SHARE = 5
+# Fewer say nothing.
+LEAST_ROWS = 20
+LISTED_ROWS = 5
+# Not the seed of anything else that is drawn.
+SAMPLING = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What is known of distinct points, those to be held out last: vectors (s, D) in units of 2^exponent of the user's,
+    or the dissimilarities (s, s) between them."""
+
+    values: AnyArray
+    n_held_out: int
+    exponent: int
+
+    @property
+    def n_training(self) -> int:
+        return len(self.values) - self.n_held_out
+
+
+def drawn_sample(settings: StudySettings, source: AnySource) -> Sample:
+    """A seeded sample in random order."""
+    if isinstance(source, ProximitySource):
+        return _of_proximities(settings, source)
+    return _of_vectors(settings, as_table(source))
+
+
+def sample_sizes(settings: StudySettings, n_points: int) -> tuple[int, int]:
+    """How many of so many points are to choose landmarks among, and how many to be held out."""
+    if n_points < LEAST_ROWS:
+        raise InvalidInputError(f"a study needs at least {LEAST_ROWS} distinct rows, and there are {n_points}.")
+    n_held_out = min(settings.held_out, n_points // HELD_OUT_SHARE)
+    return min(settings.sample, n_points - n_held_out), n_held_out
+
+
+def spread_rows(n_rows: int, n_wanted: int, block_rows: int, seed: int) -> IntArray:
+    """Rows, rising, drawn from blocks that are spread over all: one at random in each of up to 256 equal parts."""
+    rng = np.random.default_rng([SAMPLING, seed])
+    n_blocks = min(MOST_BLOCKS, -(-n_rows // block_rows))
+    bounds = (np.arange(n_blocks + 1) * n_rows) // n_blocks
+    blocks = []
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        start = first + int(rng.integers(max(1, last - first - block_rows + 1)))
+        blocks.append(np.arange(start, min(start + block_rows, last)))
+    pool = np.concatenate(blocks)
+    return np.sort(rng.choice(pool, min(len(pool), n_wanted), replace=False))
+
+
+def read_rows(source: Source, rows: IntArray, block_rows: int) -> AnyArray:
+    """Rows with these numbers, rising, read in pieces of no more than so many."""
+    pieces = np.split(rows, np.flatnonzero(np.diff(rows // block_rows)) + 1)
+    return np.concatenate([source.read(int(piece[0]), int(piece[-1]) + 1)[piece - piece[0]] for piece in pieces])
+
+
+def _of_vectors(settings: StudySettings, source: Source) -> Sample:
+    n_rows, n_columns = source.shape
+    wanted = sum(sample_sizes(settings, n_rows))
+    if 8 * wanted * n_columns > MOST_BYTES:
+        raise InvalidInputError(
+            f"sample={settings.sample} and held_out={settings.held_out} rows of {n_columns} columns take more than "
+            f"{MOST_BYTES >> 20} MiB; lower them, or choose fewer columns."
+        )
+    block_rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * n_columns)))
+    rows = spread_rows(n_rows, wanted, block_rows, settings.seed)
+    values = read_rows(source, rows, block_rows)
+    usable = usable_rows(values)
+    if settings.missing == "error" and not usable.all():
+        listed = ", ".join(map(str, rows[~usable][:LISTED_ROWS]))
+        raise InvalidInputError(
+            f"{source.name} has NaN or infinite entries in {np.count_nonzero(~usable)} of {len(rows)} sampled rows, "
+            f"first in rows {listed}; fill them, or choose missing='drop'."
+        )
+    preprocessing = _preprocessing(settings, source, values[usable])
+    points = preprocessing.apply(values[usable])
+    distinct = collapse_duplicates(points).first_rows
+    _, n_held_out = sample_sizes(settings, len(distinct))
+    return Sample(_shuffled(points[distinct], settings.seed), n_held_out, preprocessing.result_exponent)
+
+
+def _of_proximities(settings: StudySettings, source: ProximitySource) -> Sample:
+    n_training, n_held_out = sample_sizes(settings, source.n_points)
+    rows = random_landmarks(source.n_points, n_training + n_held_out, settings.seed)
+    between = landmark_dissimilarities(source.entries(rows, rows), rows, rows, source.name)
+    if not between.any():
+        raise InvalidInputError(f"{source.name} is 0 between all sampled points; there is nothing to embed.")
+    exponent = int(np.frexp(between.max())[1])
+    order = _order(len(rows), settings.seed)
+    return Sample(np.ldexp(between[np.ix_(order, order)], -exponent), n_held_out, exponent)
+
+
+def _order(n_points: int, seed: int) -> IntArray:
+    return np.random.default_rng([SAMPLING + 1, seed]).permutation(n_points)
+
+
+def _shuffled(points: AnyArray, seed: int) -> AnyArray:
+    return points[_order(len(points), seed)]
+
+
+def _preprocessing(settings: StudySettings, source: Source, values: AnyArray) -> Preprocessing:
+    """What a fit would do to the data, with figures of a sample (s, D) of it."""
+    if not len(values):
+        raise InvalidInputError(
+            f"all sampled rows of {source.name} have NaN or infinite entries; choose other columns."
+        )
+    numbers: FloatArray = values.astype(np.float64)
+    checks.require_squarable(source.name, numbers)
+    exponent, dtype = int(np.frexp(np.abs(numbers).max())[1]), point_dtype(source.dtype)
+    if not settings.standardize and settings.pca is None:
+        return Preprocessing(exponent, dtype)
+    scaled = np.ldexp(numbers, -exponent)
+    constant = (scaled == scaled[0]).all(axis=0)
+    center = np.where(constant, scaled[0], scaled.mean(axis=0))
+    spread = np.where(constant, 1.0, scaled.std(axis=0)) if settings.standardize else None
+    centered = Preprocessing(exponent, dtype, center, spread)
+    if settings.pca is None:
+        return centered
+    axes, _ = principal_axes(scatter_matrix(centered.apply(numbers).astype(np.float64)), settings.pca)
+    return Preprocessing(exponent, dtype, center, spread, axes)
+
+
+# Selections whose landmarks are the first of a longer list.
+NESTED = ("maxmin", "trace")
+# Points that a study chooses among by trace, which takes a product of matrices of that size.
+TRACE_CANDIDATES = 2000
+
+# Beyond so many columns landmarks are chosen on as many principal axes, those of so many points.
+FEW_COLUMNS, AXES_POINTS = 64, 1000
+
+# From a selection, a number and a seed to places among some points.
+Choose = Callable[[AnyArray, str, int, int], IntArray]
+Compare = Callable[[AnyArray, AnyArray], FloatArray]
+
+
+class Measured(NamedTuple):
+    """Dissimilarities between training points that may become landmarks (u, u), of held-out points to them (h, u) and
+    between held-out points (h, h); `placed` (h,) are those that an extension would place."""
+
+    between: FloatArray
+    to_candidates: FloatArray
+    among: FloatArray
+    placed: BoolArray
+
+
+class Space(Protocol):
+    """Training points and held-out points, with a way to measure between them."""
+
+    def nodes(self, n_neighbors: int) -> IntArray:
+        """The training points, rising, that are embedded."""
+        ...
+
+    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+        """What is needed of some training points, rising, that may become landmarks."""
+        ...
+
+
+class Paths:
+    """Lengths of paths along neighbor graphs: to landmarks through the training points alone, as for new rows, but
+    between held-out points through the graph of all, which is nearer to the truth."""
+
+    def __init__(
+        self, points: AnyArray, n_training: int, policy: ComponentPolicy, most_neighbors: int, n_jobs: int
+    ) -> None:
+        self._points, self._n, self._policy, self._n_jobs = points, n_training, policy, n_jobs
+        self._lists = neighbors_within(points[:n_training], most_neighbors, n_jobs)
+        self._lists_of_all = neighbors_within(points, most_neighbors, n_jobs)
+        self._connected: dict[int, Connected] = {}
+
+    def nodes(self, n_neighbors: int) -> IntArray:
+        if n_neighbors not in self._connected:
+            self._connected[n_neighbors] = self._graph(self._points[: self._n], self._lists, n_neighbors)
+        return np.flatnonzero(self._connected[n_neighbors].kept)
+
+    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+        nodes = self.nodes(n_neighbors)
+        apart, places = NeighborSearch(self._points[nodes]).query(self._points[self._n :], n_neighbors, self._n_jobs)
+        neighbors = nodes[places]
+        between = np.empty((len(candidates), len(candidates)))
+        to_candidates = np.empty((len(neighbors), len(candidates)))
+
+        def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
+            between[batch] = lengths[place_of[candidates]].T
+            to_candidates[:, batch] = rows_through_neighbors(apart, place_of[neighbors], lengths)
+
+        each_search(self._connected[n_neighbors].graph, candidates, take, self._n_jobs)
+        among, reached = self._among(n_neighbors)
+        return Measured(between, to_candidates, among, reached & self._nearest_are_kept(nodes, apart[:, 0]))
+
+    def _among(self, n_neighbors: int) -> tuple[FloatArray, BoolArray]:
+        connected = self._graph(self._points, self._lists_of_all, n_neighbors)
+        held_out = np.arange(self._n, len(self._points))
+        lengths = shortest_path_rows(connected.graph, held_out, self._n_jobs)[:, held_out]
+        return (lengths + lengths.T) / 2, connected.kept[held_out]
+
+    def _nearest_are_kept(self, nodes: IntArray, nearest: FloatArray) -> BoolArray:
+        """Whether the nearest training point of each held-out point is embedded."""
+        if len(nodes) == self._n:
+            return np.ones(len(nearest), dtype=np.bool_)
+        dropped = np.setdiff1d(np.arange(self._n), nodes)
+        apart, _ = NeighborSearch(self._points[dropped]).query(self._points[self._n :], 1, self._n_jobs)
+        return np.asarray(nearest <= apart[:, 0])
+
+    def _graph(self, points: AnyArray, lists: tuple[FloatArray, IntArray], n_neighbors: int) -> Connected:
+        distances, indices = lists
+        graph = neighbor_graph(distances[:, :n_neighbors], indices[:, :n_neighbors])
+        return apply_component_policy(points, graph, self._policy)
+
+
+class Direct:
+    """Dissimilarities that are computed between any two points."""
+
+    def __init__(self, points: AnyArray, n_training: int, compare: Compare) -> None:
+        self._points, self._n, self._compare = points, n_training, compare
+
+    def nodes(self, n_neighbors: int) -> IntArray:
+        return np.arange(self._n)
+
+    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+        landmarks, held_out = self._points[candidates], self._points[self._n :]
+        between, to_candidates, among = (
+            self._compare(*pair) for pair in ((landmarks, landmarks), (held_out, landmarks), (held_out, held_out))
+        )
+        return _all_placed((between + between.T) / 2, to_candidates, (among + among.T) / 2)
+
+
+class Given:
+    """Dissimilarities (s, s) that are known."""
+
+    def __init__(self, between: FloatArray, n_training: int) -> None:
+        self._between, self._n = between, n_training
+
+    def nodes(self, n_neighbors: int) -> IntArray:
+        return np.arange(self._n)
+
+    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+        held_out = np.arange(self._n, len(self._between))
+        pairs = ((candidates, candidates), (held_out, candidates), (held_out, held_out))
+        return _all_placed(*(self._between[np.ix_(*pair)] for pair in pairs))
+
+
+def _all_placed(between: FloatArray, to_candidates: FloatArray, among: FloatArray) -> Measured:
+    return Measured(between, to_candidates, among, np.ones(len(among), dtype=np.bool_))
+
+
+class Chooser:
+    """Landmarks among training points, chosen as a fit would. What was chosen is remembered: most of it serves for
+    every number of neighbors, and of some selections for every number of landmarks."""
+
+    def __init__(self, choose: Choose, values: AnyArray, most_landmarks: int) -> None:
+        self._choose, self._values, self._most = choose, values, most_landmarks
+        self._known: dict[tuple[bytes, str, int, int], IntArray] = {}
+
+    def chosen(self, nodes: IntArray, selection: str, n_landmarks: int, seed: int) -> IntArray:
+        """Places (m,) of landmarks among the training points, of which only `nodes` are to be had."""
+        length = min(self._most, len(nodes)) if selection in NESTED else n_landmarks
+        key = (nodes.tobytes(), selection, length, seed)
+        if key not in self._known:
+            among = self._values[nodes] if len(nodes) < len(self._values) else self._values
+            self._known[key] = nodes[self._choose(among, selection, length, seed)]
+        return self._known[key][:n_landmarks]
+
+
+def by_points(points: AnyArray, selection: str, n_landmarks: int, seed: int) -> IntArray:
+    """Places of landmarks among points (c, D)."""
+    if selection == "random":
+        return random_landmarks(len(points), n_landmarks, seed)
+    candidates, first = maxmin_candidates(len(points), n_landmarks, seed)
+    if selection == "trace":
+        candidates = _trace_candidates(len(points), n_landmarks, seed)
+    return np.asarray(candidates[chosen_points(selection, points[candidates], first, n_landmarks, seed)])
+
+
+def by_dissimilarities(between: FloatArray, selection: str, n_landmarks: int, seed: int) -> IntArray:
+    """Places of landmarks among points by the dissimilarities (c, c) between them."""
+    if selection == "random":
+        return random_landmarks(len(between), n_landmarks, seed)
+    if selection != "trace":
+        return choose_by_dissimilarities(selection, between, n_landmarks, seed)
+    candidates = _trace_candidates(len(between), n_landmarks, seed)
+    return candidates[choose_by_dissimilarities("trace", between[np.ix_(candidates, candidates)], n_landmarks, seed)]
+
+
+def _trace_candidates(n_points: int, n_landmarks: int, seed: int) -> IntArray:
+    return random_landmarks(n_points, min(n_points, max(TRACE_CANDIDATES, n_landmarks)), seed)
+
+
+def on_leading_axes(points: AnyArray) -> AnyArray:
+    """Points (n, D) on their leading principal axes where D is large: choosing among them then takes no longer."""
+    if points.shape[1] <= FEW_COLUMNS:
+        return points
+    center = points.mean(axis=0, dtype=np.float64)
+    some = points[:AXES_POINTS] - center
+    # By inner products of the points, which are fewer than columns may be.
+    with threadpool_limits(1, "blas"):
+        _, vectors = eigh(some @ some.T, subset_by_index=(max(0, len(some) - FEW_COLUMNS), len(some) - 1))
+        # The leading ones first, made orthogonal: points in fewer dimensions have no more axes than those.
+        axes, _ = np.linalg.qr(some.T @ vectors[:, ::-1])
+        return np.asarray((points - center) @ axes)

@@ -1,0 +1,390 @@
+"""The neighbor graph: duplicates collapsed, edges in both directions, zero weights kept; and its components.
+
+The neighbor graph: exact duplicates collapsed, edges in both directions, zero weights kept.
+
+Connected components of the neighbor graph, and what to do when there are several.
+
+error    refuse, listing their sizes and the remedies
+bridge   join them by the shortest links between them (a minimum spanning tree over components)
+largest  keep the largest; the points of the others get no coordinates
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from pipeline.errors import DisconnectedGraphError, InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.neighbors.exact import NeighborSearch
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+
+# Edges of a node from which on sorting them by comparing neighbors takes too long.
+MANY_EDGES = 64
+
+
+class Collapsed(NamedTuple):
+    """Distinct points: first_rows (u,) in rising order, node_of (n,) the node of every row, counts (u,)."""
+
+    first_rows: IntArray
+    node_of: IntArray
+    counts: IntArray
+
+
+def collapse_duplicates(points: ArrayLike) -> Collapsed:
+    """One node for each group of identical rows, numbered by first appearance.
+
+    Rows are compared by a hash first: only those that share theirs with another are compared in full.
+    """
+    # Adding 0 turns -0 into +0: equal numbers then have equal bytes.
+    array = np.ascontiguousarray(checks.real_array("points", points, 2, allow_empty=True) + 0)
+    checks.require_finite("points", array)
+    everything = np.arange(len(array))
+    leaders = everything.copy()
+    suspects = _sharing_their_hash(array)
+    leaders[suspects] = suspects[_first_equal(array[suspects])]
+    leading = leaders == everything
+    node_of = (np.cumsum(leading) - 1)[leaders]
+    return Collapsed(np.flatnonzero(leading), node_of, np.bincount(node_of))
+
+
+def _sharing_their_hash(array: AnyArray) -> IntArray:
+    """Rows, rising, whose bytes may be those of another row."""
+    hashes = np.empty(len(array), dtype=np.uint64)
+    _hash_rows(array.view(np.uint32), hashes)
+    order = np.argsort(hashes)
+    same = hashes[order[1:]] == hashes[order[:-1]]
+    return np.unique(np.concatenate([order[1:][same], order[:-1][same]]))
+
+
+def _first_equal(array: AnyArray) -> IntArray:
+    """For each row the first that has the same bytes."""
+    if not len(array):
+        return np.empty(0, dtype=np.int64)
+    as_bytes = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
+    _, first, inverse = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse.ravel()])
+
+
+@compiled
+def _hash_rows(words: AnyArray, hashes: AnyArray) -> None:
+    """FNV-1a over 32-bit words, its high bits folded down."""
+    for i in range(len(words)):
+        value = np.uint64(14695981039346656037)
+        for word in words[i]:
+            value = (value ^ np.uint64(word)) * np.uint64(1099511628211)
+            value ^= value >> np.uint64(29)
+        hashes[i] = value
+
+
+def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
+    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors.
+
+    A zero weight is an edge of no length, not a missing one: the matrix stores it, and nothing here adds or
+    compares sparse matrices, which would drop it.
+    """
+    n, k = indices.shape
+    rows = np.repeat(np.arange(n, dtype=np.int64), k)
+    return graph_from_edges(n, rows, indices.ravel(), distances.ravel())
+
+
+def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
+    """`graph` with more undirected edges, its weights' dtype kept."""
+    rows = np.repeat(np.arange(graph.shape[0], dtype=np.int64), np.diff(graph.indptr))
+    return graph_from_edges(
+        graph.shape[0],
+        np.concatenate([rows, starts]),
+        np.concatenate([graph.indices, ends]),
+        np.concatenate([graph.data, weights.astype(graph.dtype)]),
+    )
+
+
+def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
+    """Symmetric CSR graph of undirected edges; of an edge given several times the shortest is kept."""
+    _check_edges(n_nodes, starts, ends, weights)
+    offsets, targets, lengths = symmetric_csr(0, n_nodes, starts, ends, weights)
+    return csr_array((lengths, targets, offsets), shape=(n_nodes, n_nodes))
+
+
+def symmetric_csr(
+    first: int, last: int, starts: AnyArray, ends: AnyArray, weights: AnyArray
+) -> tuple[IntArray, AnyArray, AnyArray]:
+    """Offsets, targets and weights of the nodes from `first` up to `last`, of undirected edges that each touch one.
+
+    Targets rise; of an edge given several times, also from both ends, the shortest is kept.
+    """
+    offsets = np.zeros(last - first + 1, dtype=np.int64)
+    _count_ends(first, last, starts, ends, offsets)
+    np.cumsum(offsets, out=offsets)
+    targets, lengths = np.empty(offsets[-1], dtype=ends.dtype), np.empty(offsets[-1], dtype=weights.dtype)
+    _fill_ends(first, last, starts, ends, weights, offsets[:-1].copy(), targets, lengths)
+    n_kept = _sort_ends(offsets, targets, lengths)
+    return offsets, targets[:n_kept], lengths[:n_kept]
+
+
+@compiled
+def _count_ends(first: int, last: int, starts: AnyArray, ends: AnyArray, counts: AnyArray) -> None:
+    for edge in range(len(starts)):
+        if first <= starts[edge] < last:
+            counts[starts[edge] - first + 1] += 1
+        if first <= ends[edge] < last:
+            counts[ends[edge] - first + 1] += 1
+
+
+@compiled
+def _fill_ends(
+    first: int,
+    last: int,
+    starts: AnyArray,
+    ends: AnyArray,
+    weights: AnyArray,
+    places: AnyArray,
+    targets: AnyArray,
+    lengths: AnyArray,
+) -> None:
+    for edge in range(len(starts)):
+        if first <= starts[edge] < last:
+            place = places[starts[edge] - first]
+            targets[place], lengths[place] = ends[edge], weights[edge]
+            places[starts[edge] - first] += 1
+        if first <= ends[edge] < last:
+            place = places[ends[edge] - first]
+            targets[place], lengths[place] = starts[edge], weights[edge]
+            places[ends[edge] - first] += 1
+
+
+@compiled
+def _sort_ends(offsets: AnyArray, targets: AnyArray, lengths: AnyArray) -> int:
+    """Sort the edges of every node by target, then length, and keep the first of each target; how many are kept."""
+    kept, begin = 0, 0
+    for node in range(len(offsets) - 1):
+        end = offsets[node + 1]
+        if end - begin > MANY_EDGES:
+            _sort_many(targets[begin:end], lengths[begin:end])
+        else:
+            _sort_few(targets[begin:end], lengths[begin:end])
+        offsets[node] = kept
+        for edge in range(begin, end):
+            if edge == begin or targets[edge] != targets[edge - 1]:
+                target, length = targets[edge], lengths[edge]
+                targets[kept], lengths[kept] = target, length
+                kept += 1
+        begin = end
+    offsets[-1] = kept
+    return kept
+
+
+@compiled
+def _sort_few(targets: AnyArray, lengths: AnyArray) -> None:
+    for i in range(1, len(targets)):
+        target, length, place = targets[i], lengths[i], i
+        while place > 0 and (
+            targets[place - 1] > target or (targets[place - 1] == target and lengths[place - 1] > length)
+        ):
+            targets[place], lengths[place] = targets[place - 1], lengths[place - 1]
+            place -= 1
+        targets[place], lengths[place] = target, length
+
+
+@compiled
+def _sort_many(targets: AnyArray, lengths: AnyArray) -> None:
+    by_length = np.argsort(lengths, kind="mergesort")
+    order = by_length[np.argsort(targets[by_length], kind="mergesort")]
+    targets[:], lengths[:] = targets[order], lengths[order]
+
+
+def checked_graph(graph: csr_array) -> csr_array:
+    """`graph` as CSR with weights that shortest paths are defined for."""
+    if not hasattr(graph, "tocsr"):
+        raise InvalidInputError(f"graph is a {type(graph).__name__}; it must be a scipy.sparse matrix of edge lengths.")
+    csr = csr_array(graph)
+    if csr.ndim != 2 or csr.shape[0] != csr.shape[1]:
+        raise InvalidInputError(f"graph has shape {csr.shape}; it must be square, a row and a column for each node.")
+    if csr.nnz:
+        _check_weights("graph", csr.data)
+    return csr
+
+
+def _check_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
+    if not len(starts) == len(ends) == len(weights):
+        raise InvalidInputError(
+            f"starts has {len(starts)}, ends {len(ends)} and weights {len(weights)} entries; they must be as many."
+        )
+    if len(weights):
+        checks.row_indices("starts", starts, n_nodes)
+        checks.row_indices("ends", ends, n_nodes)
+        _check_weights("weights", weights)
+
+
+def _check_weights(name: str, weights: AnyArray) -> None:
+    if weights.dtype.kind not in "fiu":
+        raise InvalidInputError(f"{name} has weights of dtype {weights.dtype}; they must be real numbers.")
+    # Written so that NaN fails it too.
+    bad = ~(weights >= 0) | np.isinf(weights)
+    if bad.any():
+        raise InvalidInputError(
+            f"{name} has {np.count_nonzero(bad)} weights that are negative, NaN or infinite, the first "
+            f"{weights[bad][0]:g}; lengths must be finite and at least 0."
+        )
+
+
+ComponentPolicy = Literal["error", "bridge", "largest"]
+POLICIES: tuple[str, ...] = get_args(ComponentPolicy)
+# Nearest neighbors among which an outsider is looked for before a component gets a search of its own.
+MAX_SHARED_NEIGHBORS = 65
+
+
+Link = tuple[float, int, int]
+NO_LINK: Link = (np.inf, -1, -1)
+
+
+class Connected(NamedTuple):
+    """A graph on all n nodes after the policy; labels (n,) before it, 0 the largest; kept (n,) nodes that stay."""
+
+    graph: csr_array
+    labels: IntArray
+    kept: BoolArray
+    n_bridges: int
+
+
+def component_labels(graph: csr_array) -> IntArray:
+    """The component of every node, numbered by falling size, then by first node."""
+    _, labels = connected_components(graph, directed=False)
+    return by_falling_size(labels)
+
+
+def by_falling_size(labels: AnyArray) -> IntArray:
+    """Components renumbered by falling size, then by first node, given numbers that rise with the first node."""
+    sizes = np.bincount(labels)
+    order = np.argsort(-sizes, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(sizes))
+    return np.asarray(number[labels], dtype=np.int64)
+
+
+class UnionFind:
+    """Components of a graph whose edges come in portions; each set is known by its lowest node."""
+
+    def __init__(self, nodes: int | AnyArray) -> None:
+        """Of so many nodes, each by itself; or of sets that are known, given by some lower node of each node's."""
+        self._parents = np.arange(nodes, dtype=np.int64) if isinstance(nodes, int) else nodes.astype(np.int64)
+
+    def join(self, starts: AnyArray, ends: AnyArray) -> None:
+        """Bring in edges."""
+        _join(self._parents, starts, ends)
+
+    def lowest(self) -> IntArray:
+        """The lowest node of every node's set."""
+        _flatten(self._parents)
+        return self._parents
+
+    def labels(self) -> IntArray:
+        """The component of every node, numbered by falling size, then by first node."""
+        parents = self.lowest()
+        # Sets are numbered by their lowest nodes, which are the nodes that are their own.
+        return by_falling_size((np.cumsum(parents == np.arange(len(parents))) - 1)[parents])
+
+
+@compiled
+def _root(parents: AnyArray, node: int) -> int:
+    while parents[node] != node:
+        parents[node] = parents[parents[node]]
+        node = parents[node]
+    return node
+
+
+@compiled
+def _join(parents: AnyArray, starts: AnyArray, ends: AnyArray) -> None:
+    for i in range(len(starts)):
+        a, b = _root(parents, starts[i]), _root(parents, ends[i])
+        parents[max(a, b)] = min(a, b)
+
+
+@compiled
+def _flatten(parents: AnyArray) -> None:
+    for node in range(len(parents)):
+        parents[node] = _root(parents, node)
+
+
+def apply_component_policy(points: AnyArray, graph: csr_array, policy: ComponentPolicy) -> Connected:
+    """A graph in which all kept nodes reach each other."""
+    checks.one_of("policy", policy, POLICIES)
+    labels = component_labels(graph)
+    everything = np.ones(len(labels), dtype=np.bool_)
+    if not labels.any():
+        return Connected(graph, labels, everything, 0)
+    if policy == "error":
+        raise DisconnectedGraphError(disconnected_message(np.bincount(labels).tolist()))
+    if policy == "largest":
+        return Connected(graph, labels, labels == 0, 0)
+    starts, ends, lengths = shortest_bridges(points, labels)
+    return Connected(with_edges(graph, starts, ends, lengths), labels, everything, len(starts))
+
+
+def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Links (starts, ends, lengths) of a minimum spanning tree over components, by rounds of Boruvka's algorithm.
+
+    In a round every component but the largest finds its shortest link to the outside. Links are compared by
+    (length, lower row, higher row), a strict order, so that no round closes a cycle.
+    """
+    links: list[Link] = []
+    current = labels
+    while current.any():
+        links.extend(sorted(set(_shortest_links(points, current))))
+        lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
+        joined = graph_from_edges(len(labels), *_merged_edges(labels, low, high), np.zeros(len(labels) + len(links)))
+        current = component_labels(joined)
+    return low, high, lengths
+
+
+def _merged_edges(labels: IntArray, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
+    """Edges that join every node to the first of its component, and the links."""
+    _, first = np.unique(labels, return_index=True)
+    return np.concatenate([np.arange(len(labels)), starts]), np.concatenate([first[labels], ends])
+
+
+def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:
+    """The shortest link out of every component but the largest.
+
+    All components search together for as long as a few neighbors may show an outsider. What is then left of a
+    component, points whose known neighbors are all insiders and nearer than its best link, searches the outside alone.
+    """
+    best: list[Link] = [NO_LINK] * (int(labels.max()) + 1)
+    pending = np.flatnonzero(labels)
+    k = 5
+    search = NeighborSearch(points)
+    while len(pending) and k <= min(MAX_SHARED_NEIGHBORS, len(points)):
+        distances, indices = search.query(points[pending], k)
+        outside = labels[indices] != labels[pending, None]
+        seen = outside.any(axis=1)
+        nearest = outside.argmax(axis=1)[:, None]
+        lengths, ends = (np.take_along_axis(part, nearest, 1).ravel() for part in (distances, indices))
+        _improve(best, labels, pending[seen], ends[seen], lengths[seen])
+        limits = np.array([link[0] for link in best])[labels[pending]]
+        pending = pending[~seen & (distances[:, -1] <= limits)]
+        k = 4 * k - 3
+    for component in np.unique(labels[pending]):
+        inside, others = pending[labels[pending] == component], np.flatnonzero(labels != component)
+        distances, indices = NeighborSearch(points[others]).query(points[inside], 1)
+        _improve(best, labels, inside, others[indices.ravel()], distances.ravel())
+    return best[1:]
+
+
+def _improve(best: list[Link], labels: IntArray, starts: IntArray, ends: IntArray, lengths: FloatArray) -> None:
+    for i, j, length in zip(starts.tolist(), ends.tolist(), lengths.tolist(), strict=True):
+        best[labels[i]] = min(best[labels[i]], (length, min(i, j), max(i, j)))
+
+
+def disconnected_message(sizes: Sequence[int], n_components: int | None = None) -> str:
+    """What a refusal says, given the sizes of components, largest first: of all, or of ten and their number."""
+    n_components = len(sizes) if n_components is None else n_components
+    listed = ", ".join(map(str, sizes[:10])) + (", ..." if n_components > 10 else "")
+    return (
+        f"The neighbor graph has {n_components} components, of sizes {listed}; distances between them are undefined. "
+        "Raise n_neighbors, or choose component_policy='bridge' (join them by the shortest links) or 'largest' (embed "
+        "only the largest; other rows get NaN)."
+    )

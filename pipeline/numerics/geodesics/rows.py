@@ -1,0 +1,276 @@
+"""Distances between new points, with fitted points as the only intermediates.
+
+The length of the way from new point i to new point j is the least over fitted points a near i and b near j of
+||i - a|| + D(a, b) + ||b - j||. For it new points become nodes with edges that lead out of them only: a search from one
+of them never passes through another. Points that are nearer to each other than the farthest neighbor of either would be
+neighbors in a graph of both, and have the direct way as well.
+
+Sources of shortest paths in groups near each other along the graph, so that one search serves a group.
+
+Every node belongs to the source nearest to it; where two such territories touch, the edge across makes a link between
+their sources. Distances along those few links are all that the grouping needs.
+
+Nodes of a graph chosen one after the other, each the farthest from those before it along the graph.
+
+A search from each choice goes only as far as it shortens a node's way to the nearest choice, so all searches together
+cost little more than a few from one node.
+
+Shortest paths from the landmarks, and rows of new points through their neighbors [G eq. 30-31; B eq. 5, sec. 4.3].
+
+A new point uses training points as intermediates only:
+delta(new, l) = min over its k neighbors j of ||new - x_j|| + D(l, j).
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import dijkstra, floyd_warshall, reverse_cuthill_mckee
+from scipy.spatial.distance import cdist
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import LANES, compiled, prefetch
+from pipeline.numerics.geodesics.graph import checked_graph
+from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch, shorten
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+
+def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
+    """An order of the sources in which every LANES consecutive ones are near each other, the middle one first.
+
+    Groups are taken from the far end of what is left, so that what is left stays in one piece.
+    """
+    links = np.full((len(sources), len(sources)), np.inf, dtype=np.float32)
+    _link_territories(graph.offsets, graph.targets, graph.weights, *PathSearch(graph).spread(sources)[:2], links)
+    ends = np.nonzero(np.isfinite(links))
+    between = coo_array((links[ends].astype(np.float64), ends), shape=(len(sources), len(sources))).tocsr()
+    depth = dijkstra(between, indices=[0])[0]
+    left = np.ones(len(sources), dtype=np.bool_)
+    groups = []
+    while left.any():
+        remaining = np.flatnonzero(left)
+        seed = remaining[np.argmax(depth[remaining])]
+        away = dijkstra(between, indices=[seed])[0, remaining]
+        group = remaining[np.argsort(away, kind="stable")[:LANES]]
+        groups.append(_middle_first(links, group))
+        left[group] = False
+    return np.concatenate(groups)
+
+
+def _middle_first(links: AnyArray, group: IntArray) -> IntArray:
+    """The group with the source first whose way to the farthest other, within the group, is the shortest."""
+    away: FloatArray = floyd_warshall(links[np.ix_(group, group)].astype(np.float64))
+    middle = int(np.argmin(away.max(axis=1, initial=0.0)))
+    return np.concatenate([group[middle : middle + 1], np.delete(group, middle)])
+
+
+@compiled
+def _link_territories(
+    offsets: AnyArray, targets: AnyArray, weights: AnyArray, lengths: AnyArray, nearest: AnyArray, links: AnyArray
+) -> None:
+    """The shortest way between each two sources whose territories touch, across one edge between them."""
+    for u in range(len(nearest)):
+        own = nearest[u]
+        if own < 0:
+            continue
+        for edge in range(offsets[u], offsets[u + 1]):
+            other = nearest[targets[edge]]
+            if other != own and other >= 0:
+                length = np.float32(lengths[u] + weights[edge] + lengths[targets[edge]])
+                if length < links[own, other]:
+                    links[own, other] = length
+                    links[other, own] = length
+
+
+def farthest_nodes(graph: PathGraph, candidates: IntArray, first: int, n_chosen: int) -> IntArray:
+    """Places in `candidates`, nodes that all reach each other, from `first` on; ties go to the lower place."""
+    lengths = np.full(graph.n_nodes, np.inf)
+    chosen = np.empty(n_chosen, dtype=np.int64)
+    left = np.ones(len(candidates), dtype=np.bool_)
+    for i in range(n_chosen):
+        # Nodes may be at no distance from each other.
+        chosen[i] = first if i == 0 else np.argmax(np.where(left, lengths[candidates], -1.0))
+        left[chosen[i]] = False
+        shorten(graph.offsets, graph.targets, graph.weights, int(candidates[chosen[i]]), lengths)
+    return chosen
+
+
+# Where the ends of edges are, on average, further apart in number than this share of all nodes, their order is no help.
+FAR_APART = 1 / 32
+SAMPLED_EDGES = 100_000
+# How many nodes ahead memory is asked for.
+AHEAD = 8
+
+
+def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) -> AnyArray:
+    """Path lengths (s, n) from each source to every node, infinite where there is no path.
+
+    Lengths are accumulated in float64 and returned in the floating dtype of the weights. Weights of zero are edges.
+    `n_jobs` threads search; the answer is the same to the bit.
+    """
+    csr = checked_graph(graph)
+    rows = checks.row_indices("sources", sources, csr.shape[0])
+    out = np.empty((len(rows), csr.shape[0]), dtype=csr.dtype if csr.dtype.kind == "f" else np.float64)
+
+    def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
+        _write_rows(lengths, place_of, batch, out)
+
+    each_search(csr, rows, take, n_jobs)
+    return out
+
+
+def each_search(
+    csr: csr_array, sources: IntArray, take: Callable[[IntArray, FloatArray, IntArray], None], n_jobs: int = 1
+) -> None:
+    """Search from all sources, a few at a time, and hand over what is found: their places in `sources` (b,), the
+    lengths (n, b) in double precision, and where in these each node is. `take` is called from several threads."""
+    if not len(sources):
+        return
+    paths, place_of = _in_good_order(csr)
+    places = place_of[sources]
+    order = nearby_order(paths, places)
+
+    searches: SimpleQueue[PathSearch] = SimpleQueue()
+    for _ in range(n_jobs):
+        searches.put(PathSearch(paths))
+
+    def search(first: int) -> None:
+        batch, free = order[first : first + LANES], searches.get()
+        try:
+            take(batch, free.lengths(places[batch])[:, : len(batch)], place_of)
+        finally:  # another thread may wait for it, and would for ever
+            searches.put(free)
+
+    with ThreadPoolExecutor(n_jobs) as pool:
+        for _ in pool.map(search, range(0, len(order), LANES)):
+            pass
+
+
+def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray]:
+    """The graph with its nodes so numbered that neighbors are near in memory, and the new number of each.
+
+    The order is left as it is where it is good already, or there are too many edges for scipy to find one.
+    """
+    n_nodes = csr.shape[0]
+    offsets, weights = csr.indptr.astype(np.int64), csr.data if csr.dtype.kind == "f" else csr.data.astype(np.float64)
+    targets: AnyArray = csr.indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
+    if csr.nnz > np.iinfo(np.int32).max or _is_near(offsets, targets):
+        return PathGraph(offsets, targets, weights), np.arange(n_nodes)
+    node_at = reverse_cuthill_mckee(csr, symmetric_mode=True)
+    place_of = np.empty(n_nodes, dtype=np.int64)
+    place_of[node_at] = np.arange(n_nodes)
+    renumbered = np.zeros_like(offsets), np.empty_like(targets), np.empty_like(weights)
+    np.cumsum(np.diff(offsets)[node_at], out=renumbered[0][1:])
+    _renumber(offsets, targets, weights, node_at, place_of, *renumbered)
+    return PathGraph(*renumbered), place_of
+
+
+def _is_near(offsets: IntArray, targets: AnyArray) -> bool:
+    edges = np.arange(0, len(targets), max(1, len(targets) // SAMPLED_EDGES))
+    starts = np.searchsorted(offsets, edges, side="right") - 1
+    return not len(edges) or float(np.abs(starts - targets[edges]).mean()) <= FAR_APART * len(offsets)
+
+
+@compiled
+def _write_rows(lengths: AnyArray, place_of: AnyArray, rows: AnyArray, out: AnyArray) -> None:
+    for node in range(len(place_of)):
+        # Lines of memory as far apart as the orders differ: asked for long before they are read.
+        prefetch(lengths, np.uint64(place_of[min(node + AHEAD, len(place_of) - 1)]))
+        found = lengths[place_of[node]]
+        for lane in range(len(rows)):
+            out[rows[lane], node] = found[lane]
+
+
+@compiled
+def _renumber(
+    old_offsets: AnyArray,
+    old_targets: AnyArray,
+    old_weights: AnyArray,
+    node_at: AnyArray,
+    place_of: AnyArray,
+    offsets: AnyArray,
+    targets: AnyArray,
+    weights: AnyArray,
+) -> None:
+    for place in range(len(node_at)):
+        edge = offsets[place]
+        for old in range(old_offsets[node_at[place]], old_offsets[node_at[place] + 1]):
+            targets[edge], weights[edge] = place_of[old_targets[old]], old_weights[old]
+            edge += 1
+
+
+def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmarks: AnyArray) -> AnyArray:
+    """Path lengths (p, m) of new points to the landmarks, given their neighbors (p, k) and those points' (n, m).
+
+    A point at no distance from its nearest neighbor is that neighbor: it gets that one's lengths to the bit.
+    """
+    if distances.shape != indices.shape or distances.ndim != 2:
+        raise InvalidInputError(
+            f"distances has shape {distances.shape} and indices {indices.shape}; both must be (n_points, n_neighbors)."
+        )
+    if indices.size:
+        checks.row_indices("indices", indices.ravel(), len(to_landmarks))
+    rows = np.empty((len(indices), to_landmarks.shape[1]), dtype=to_landmarks.dtype)
+    _through_neighbors(distances, indices, to_landmarks, rows)
+    return rows
+
+
+@compiled
+def _through_neighbors(distances: AnyArray, indices: AnyArray, to_landmarks: AnyArray, rows: AnyArray) -> None:
+    for i in range(len(indices)):
+        nearest = indices[i, 0]
+        for landmark in range(rows.shape[1]):
+            rows[i, landmark] = distances[i, 0] + to_landmarks[nearest, landmark]
+        if distances[i, 0] == 0.0:
+            continue
+        for j in range(1, indices.shape[1]):
+            apart, neighbor = distances[i, j], indices[i, j]
+            for landmark in range(rows.shape[1]):
+                # The least so far is rounded already, which changes no minimum.
+                rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
+
+
+def with_new_nodes(graph: PathGraph, distances: FloatArray, neighbors: AnyArray) -> PathGraph:
+    """The graph with p nodes after its own, each with edges out to its neighbors (p, k)."""
+    n_new, k = neighbors.shape
+    ends = graph.offsets[-1] + k * np.arange(1, n_new + 1)
+    return PathGraph(
+        np.concatenate([graph.offsets, ends]),
+        np.concatenate([graph.targets, neighbors.ravel().astype(graph.targets.dtype)]),
+        np.concatenate([graph.weights, distances.ravel().astype(graph.weights.dtype)]),
+    )
+
+
+def lengths_between(search: PathSearch, first: int, distances: FloatArray, neighbors: AnyArray) -> FloatArray:
+    """Path lengths (p, p) between new points that are the nodes from `first` on and have these neighbors (p, k)."""
+    n_new = len(neighbors)
+    between = np.empty((n_new, n_new))
+    for start in range(0, n_new, LANES):
+        lanes = np.arange(start, min(start + LANES, n_new))
+        lengths = search.lengths(first + lanes)[:, : len(lanes)]
+        between[lanes] = (lengths[neighbors] + distances[:, :, None]).min(axis=1).T
+    between = np.minimum(between, between.T)
+    np.fill_diagonal(between, 0.0)
+    return between
+
+
+def bound_between(batches: "list[AnyArray]") -> FloatArray:
+    """The least way (p, p) over a landmark, an upper bound, from the distances (p, b) to each batch of landmarks."""
+    n_new = len(batches[0])
+    between = np.full((n_new, n_new), np.inf)
+    for to_landmarks in batches:
+        for column in to_landmarks.T.astype(np.float64):
+            np.minimum(between, column[:, None] + column, out=between)
+    np.fill_diagonal(between, 0.0)
+    return between
+
+
+def with_direct_ways(between: FloatArray, points: AnyArray, reach: FloatArray) -> FloatArray:
+    """The lengths (p, p), or the direct distance where it is shorter and within the reach (p,) of either point."""
+    direct = cdist(points, points)
+    near = direct <= np.maximum(reach[:, None], reach)
+    return np.where(near, np.minimum(between, direct), between)

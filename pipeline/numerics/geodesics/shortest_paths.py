@@ -1,0 +1,336 @@
+"""Shortest paths from several nearby sources at once, their lengths side by side in memory.
+
+The search corrects labels: a node whose lengths were shortened waits to be scanned, and a scan offers its neighbors the
+way over it. Whatever the order of scans, the end is the same to the bit, the least over all paths of the sum of
+weights taken from the source on. So the order is free, and chosen for few scans and near memory: nodes wait in buckets
+by their distance from the first source, the center of the others, as far as it is known by then. Far from them all
+fronts move the same way, and one scan of a node serves all; near them a node is scanned a few times.
+
+Where sources are far apart, nodes wait by their distance from the nearest of them instead. Where weights differ wildly
+a search gives up after so many scans, each source is searched alone and, if need be, by a heap: slower, never wrong.
+What the sources before were like, and what was given up for them, decides about the next ones.
+"""
+
+import heapq
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipeline.numerics.compiled import LANES, compiled, prefetch, relax
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+# Scans of a node, on average, after which a search gives up: one from several sources, one from a single source.
+MOST_SCANS, MOST_SCANS_ALONE = 6, 4
+# Sources farther from the first than this share of the farthest node have no front in common. So it is among images,
+# and wherever all points are about as far from each other.
+FAR_APART = 0.28
+# By what nodes wait: their distance from the first source or from the nearest; or sources are searched one by one.
+BY_FIRST, BY_NEAREST, ALONE = range(3)
+# Nodes looked at to learn how far the farthest is.
+SAMPLED_NODES = 1000
+# Buckets are narrower for one source: a node's place in them says just when it is to be scanned.
+NARROWER = 4
+# Buckets open at once; a longer edge leads into the last of them.
+RING = 1024
+# Weights looked at to learn how wide a bucket should be.
+SAMPLED_WEIGHTS = 10_000
+# How many scans ahead memory is asked for.
+AHEAD = 4
+
+
+@dataclass(frozen=True)
+class PathGraph:
+    """A graph in CSR form, its edges in both directions; no weight is negative, zero is an edge like any other."""
+
+    offsets: IntArray
+    targets: AnyArray
+    weights: AnyArray
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def bucket_width(self) -> float:
+        """Half of a typical weight: so few nodes wait in a bucket that their order hardly matters."""
+        sample = self.weights[:: max(1, len(self.weights) // SAMPLED_WEIGHTS)].astype(np.float64)
+        # Halved first: the sum of two huge ones would overflow. And a number that is not normal has no reciprocal.
+        halves = sample[sample > 0] / 2
+        return max(float(np.median(halves)) if len(halves) else 0.5, float(np.finfo(np.float64).tiny))
+
+    @cached_property
+    def may_overflow(self) -> bool:
+        """Whether the length of a path may be beyond double precision."""
+        return math.isinf(float(self.weights.max(initial=0.0)) * self.n_nodes)
+
+
+class PathSearch:
+    """Searches in one graph, again and again in the same memory, for one thread at a time.
+
+    Fresh memory of this size has to be cleared by the system, which may take as long as a search.
+    """
+
+    def __init__(self, graph: PathGraph) -> None:
+        self._graph = graph
+        n_nodes = graph.n_nodes
+        self._lengths = np.empty((n_nodes, LANES))
+        self._alone, self._nearest = np.empty(n_nodes), np.empty(n_nodes, dtype=np.int32)
+        # Whether a node waits to be scanned, the next one in its bucket, and those of the current bucket.
+        self._waiting, self._next_of = np.zeros(n_nodes, dtype=np.uint8), np.empty(n_nodes, dtype=np.int32)
+        self._queue = np.empty(n_nodes + 1, dtype=np.int32)
+        # A node that only the first source's front cannot reach would never wait for it.
+        self._least = BY_NEAREST if graph.may_overflow else BY_FIRST
+        self._far_apart: bool | None = None
+
+    def lengths(self, sources: IntArray) -> FloatArray:
+        """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none.
+
+        Best with sources near each other, the middle one first. Columns past the sources are infinite. The array is
+        filled anew by the next search.
+        """
+        self._lengths.fill(np.inf)
+        if len(sources):
+            for lane in self._not_found_together(sources):
+                self._lengths[:, lane] = self._lengths_from(int(sources[lane]))
+        return self._lengths
+
+    def spread(self, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
+        """The length (n,) of each node's shortest path from the nearest start, and which that is, -1 where none leads
+        to it; and whether these are final: not, if so many scans did not suffice. For now, as `lengths` are."""
+        graph, lengths, nearest = self._graph, self._alone, self._nearest
+        lengths.fill(np.inf)
+        nearest.fill(-1)
+        lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
+        final = _spread(*self._csr, starts, graph.bucket_width / NARROWER, *self._waits, lengths, nearest)
+        self._waiting.fill(0)
+        return lengths, nearest, final
+
+    def _lengths_from(self, source: int) -> FloatArray:
+        lengths, _, final = self.spread(np.array([source]))
+        if not final:
+            _search_by_heap(*self._csr, source, lengths)
+        return lengths
+
+    def _not_found_together(self, sources: IntArray) -> IntArray:
+        """Search from all sources at once; the lanes of those from which that did not find every length."""
+        if self._far_apart is None:
+            self._far_apart = _are_far_apart(self._lengths_from(int(sources[0])), sources)
+        order = max(self._least, BY_NEAREST if self._far_apart else BY_FIRST)
+        lengths, by_nearest = self._lengths, order == BY_NEAREST
+        if order == ALONE or not self._scan_together(sources, by_nearest):
+            self._least = min(order + 1, ALONE)
+            return np.arange(len(sources))
+        self._far_apart = _are_far_apart(lengths[:, 0], sources)
+        # Nothing is known of what lies around a source until the front of the first one comes by.
+        return np.flatnonzero(np.isinf(lengths[sources, 0]) & (not by_nearest))
+
+    def _scan_together(self, sources: IntArray, by_nearest: bool) -> bool:
+        width = self._graph.bucket_width
+        final = _scan_together(*self._csr, sources, by_nearest, width, *self._waits, self._lengths)
+        self._waiting.fill(0)
+        return final
+
+    @property
+    def _csr(self) -> tuple[AnyArray, AnyArray, AnyArray]:
+        return self._graph.offsets, self._graph.targets, self._graph.weights
+
+    @property
+    def _waits(self) -> tuple[AnyArray, AnyArray, AnyArray]:
+        return self._waiting, self._next_of, self._queue
+
+
+def _are_far_apart(from_first: FloatArray, sources: IntArray) -> bool:
+    """Whether sources are far from the first, given everything's distance (n,) from it, beside about the farthest."""
+    seen = from_first[:: max(1, len(from_first) // SAMPLED_NODES)]
+    farthest, apart = (float(each.max(initial=0.0, where=np.isfinite(each))) for each in (seen, from_first[sources]))
+    return apart > FAR_APART * farthest
+
+
+@compiled
+def _scan_together(
+    offsets: AnyArray,
+    targets: AnyArray,
+    weights: AnyArray,
+    sources: AnyArray,
+    by_nearest: bool,
+    width: float,
+    waiting: AnyArray,
+    next_of: AnyArray,
+    queue: AnyArray,
+    lengths: AnyArray,
+) -> bool:
+    """Fill in the lengths from all sources, one a lane; False if that took too many scans and they are not final.
+
+    A node waits where the first length put it, though it may shorten; some nodes are scanned again for that. By the
+    first source, a node that only other fronts have reached does not wait at all: that of the first is still to come.
+    """
+    # A node waits in one list: that of a bucket to come, or the queue of the current one, which is a ring.
+    first_of = np.full(RING, -1, dtype=np.int32)
+    for lane in range(len(sources)):
+        lengths[sources[lane], lane] = 0.0
+    starts = sources if by_nearest else sources[:1]
+    n_waiting, bucket, per_length = _put_all(starts, waiting, first_of, next_of), 0, 1.0 / width
+    scans_left = MOST_SCANS * len(waiting) + RING
+    while n_waiting > 0 and scans_left > 0:
+        begin, end = 0, _emptied(first_of, next_of, bucket % RING, offsets, queue)
+        while begin != end and scans_left > 0:
+            u = np.uint64(queue[begin])
+            begin = _following(begin, queue)
+            _fetch_ahead(offsets, targets, weights, lengths, queue, begin, end)
+            waiting[u] = 0
+            n_waiting -= 1
+            scans_left -= 1
+            for edge in range(np.uint64(offsets[u]), np.uint64(offsets[u + np.uint64(1)])):
+                v = np.uint64(targets[edge])
+                if relax(lengths, u, v, np.float64(weights[edge])) and not waiting[v]:
+                    front = _least(lengths[v]) if by_nearest else lengths[v, 0]
+                    if front == np.inf:
+                        continue
+                    waiting[v] = 1
+                    n_waiting += 1
+                    place = int(min(front * per_length, bucket + RING - 1.0))
+                    if place > bucket:
+                        _put(first_of, next_of, place % RING, v)
+                    else:
+                        queue[end] = v
+                        end = _following(end, queue)
+        bucket += 1
+    return n_waiting == 0
+
+
+@compiled
+def _least(row: AnyArray) -> float:
+    least: float = row[0]
+    for lane in range(1, LANES):
+        least = min(least, row[lane])
+    return least
+
+
+@compiled
+def _spread(
+    offsets: AnyArray,
+    targets: AnyArray,
+    weights: AnyArray,
+    starts: AnyArray,
+    width: float,
+    waiting: AnyArray,
+    next_of: AnyArray,
+    queue: AnyArray,
+    lengths: AnyArray,
+    nearest: AnyArray,
+) -> bool:
+    """Fill in the length from the nearest start; False if that took too many scans and they are not final.
+
+    A node waits where the first length put it, though it may shorten; a few nodes are scanned twice for that.
+    """
+    first_of = np.full(RING, -1, dtype=np.int32)
+    n_waiting, bucket, per_length = _put_all(starts, waiting, first_of, next_of), 0, 1.0 / width
+    scans_left = MOST_SCANS_ALONE * len(nearest) + RING
+    while n_waiting > 0 and scans_left > 0:
+        begin, end = 0, _emptied(first_of, next_of, bucket % RING, offsets, queue)
+        while begin != end and scans_left > 0:
+            u = np.uint64(queue[begin])
+            begin = _following(begin, queue)
+            if begin + AHEAD < end:
+                _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
+            waiting[u] = 0
+            n_waiting -= 1
+            scans_left -= 1
+            for edge in range(np.uint64(offsets[u]), np.uint64(offsets[u + np.uint64(1)])):
+                v = np.uint64(targets[edge])
+                offered = lengths[u] + np.float64(weights[edge])
+                if offered < lengths[v]:
+                    lengths[v], nearest[v] = offered, nearest[u]
+                    if not waiting[v]:
+                        waiting[v] = 1
+                        n_waiting += 1
+                        place = int(min(offered * per_length, bucket + RING - 1.0))
+                        if place > bucket:
+                            _put(first_of, next_of, place % RING, v)
+                        else:
+                            queue[end] = v
+                            end = _following(end, queue)
+        bucket += 1
+    return n_waiting == 0
+
+
+@compiled
+def _put_all(nodes: AnyArray, waiting: AnyArray, first_of: AnyArray, next_of: AnyArray) -> int:
+    """Have nodes wait in the first bucket; how many different ones there are."""
+    n_different = 0
+    for node in nodes:
+        if not waiting[node]:
+            waiting[node] = 1
+            _put(first_of, next_of, 0, node)
+            n_different += 1
+    return n_different
+
+
+@compiled
+def _put(first_of: AnyArray, next_of: AnyArray, bucket: int, node: Any) -> None:
+    next_of[node] = first_of[bucket]
+    first_of[bucket] = node
+
+
+@compiled
+def _following(place: int, queue: AnyArray) -> int:
+    return place + 1 if place + 1 < len(queue) else 0
+
+
+@compiled
+def _emptied(first_of: AnyArray, next_of: AnyArray, bucket: int, offsets: AnyArray, queue: AnyArray) -> int:
+    """Put all that wait in a bucket into the queue; how many there are."""
+    node, end = first_of[bucket], 0
+    first_of[bucket] = -1
+    while node >= 0:
+        queue[end] = node
+        prefetch(offsets, np.uint64(node))
+        node = next_of[node]
+        end += 1
+    return end
+
+
+@compiled
+def _fetch_ahead(
+    offsets: AnyArray, targets: AnyArray, weights: AnyArray, lengths: AnyArray, queue: AnyArray, begin: int, end: int
+) -> None:
+    """Ask for the edges of a node that is scanned soon, and for the lengths at the ends of those of the next."""
+    if begin + AHEAD < end:
+        _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
+        prefetch(lengths, np.uint64(queue[begin + AHEAD]))
+        following = np.uint64(queue[begin + 1])
+        for edge in range(np.uint64(offsets[following]), np.uint64(offsets[following + np.uint64(1)])):
+            prefetch(lengths, np.uint64(targets[edge]))
+
+
+@compiled
+def _fetch_edges(offsets: AnyArray, targets: AnyArray, weights: AnyArray, node: int) -> None:
+    first = np.uint64(offsets[np.uint64(node)])
+    prefetch(targets, first)
+    prefetch(weights, first)
+
+
+@compiled
+def _search_by_heap(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
+    """Lengths from one source by Dijkstra's algorithm, for any weights."""
+    lengths[:] = np.inf
+    shorten(offsets, targets, weights, source, lengths)
+
+
+@compiled
+def shorten(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
+    """Dijkstra's algorithm from one more source, where that is nearer than what is known."""
+    lengths[source] = 0.0
+    queue: Any = [(0.0, np.int64(source))]
+    while queue:
+        length, u = heapq.heappop(queue)
+        if length > lengths[u]:
+            continue
+        for edge in range(offsets[u], offsets[u + 1]):
+            v, offered = np.int64(targets[edge]), length + np.float64(weights[edge])
+            if offered < lengths[v]:
+                lengths[v] = offered
+                heapq.heappush(queue, (offered, v))

@@ -1,0 +1,1 @@
+"""From coordinates in an embedding back to data, by local interpolation."""

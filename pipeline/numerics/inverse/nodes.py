@@ -1,0 +1,207 @@
+"""The nodes of one neighborhood: centered, of unit size, those that coincide made one, and the directions they span."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.inverse.algebra import add_rows, inner_product, place_of_largest
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+NOBODY = -1
+# Of a neighborhood's size: what single precision does not tell apart. Nodes nearer than that coincide, and a direction
+# along which they spread less is not there.
+COINCIDING = 1e-7
+
+
+class Nodes(NamedTuple):
+    """Room for up to k nodes in d dimensions.
+
+    node_of (k,): of each place of the neighborhood the node that it became; counts (k,): how many became each;
+    positions (d, k), about the center (d,); nearest (k,): squared distance to the nearest other.
+    """
+
+    node_of: IntArray
+    counts: IntArray
+    center: FloatArray
+    positions: FloatArray
+    nearest: FloatArray
+
+
+def room_for_nodes(k: int, d: int) -> Nodes:
+    whole = np.empty((2, k), dtype=np.int64)
+    return Nodes(whole[0], whole[1], np.empty(d), np.empty((d, k)), np.empty(k))
+
+
+@compiled
+def gather(points: AnyArray, places: AnyArray, nodes: Nodes) -> tuple[int, float]:
+    """Take the rows of points (n, d) that `places` (k,) names, except NOBODY; how many they are, and their unit.
+
+    Positions are about their mean, in units of the largest coordinate that they then have: in any other unit powers
+    of distances and polynomials would be of sizes that no matrix can hold side by side.
+    """
+    n = 0
+    nodes.center[:] = 0.0
+    for j in range(len(places)):
+        nodes.node_of[j] = NOBODY
+        if places[j] != NOBODY:
+            nodes.node_of[j], nodes.counts[n] = n, 1
+            for a in range(points.shape[1]):
+                nodes.positions[a, n] = points[places[j], a]
+                nodes.center[a] += points[places[j], a]
+            n += 1
+    for a in range(len(nodes.center)):
+        nodes.center[a] /= max(n, 1)
+    return n, _normalize(nodes, n)
+
+
+@compiled
+def _normalize(nodes: Nodes, n: int) -> float:
+    unit = 0.0
+    for a in range(len(nodes.center)):
+        for j in range(n):
+            nodes.positions[a, j] -= nodes.center[a]
+            unit = max(unit, abs(nodes.positions[a, j]))
+    unit = unit if unit > 0.0 else 1.0
+    for a in range(len(nodes.center)):
+        for j in range(n):
+            nodes.positions[a, j] /= unit
+    return unit
+
+
+@compiled
+def fill_squares(nodes: Nodes, n: int, matrix: AnyArray) -> None:
+    """Squared distances between nodes, in the upper half of a matrix; of each the least to another."""
+    nodes.nearest[:n] = np.inf
+    for i in range(n):
+        row, nearest = matrix[i, i:n], nodes.nearest[i:n]
+        fill_squares_from(nodes.positions[:, i], nodes, i, row)
+        row[0] = np.inf
+        for j in range(len(row)):
+            nearest[j] = min(nearest[j], row[j])
+        nearest[0] = min(nearest[0], least_of(row))
+        row[0] = 0.0
+
+
+@compiled
+def fill_squares_from(place: AnyArray, nodes: Nodes, first: int, squares: AnyArray) -> None:
+    """Squared distances of a place (d,) to as many nodes as there is room for, from `first` on.
+
+    Two coordinates at a time, which saves passes over the squares.
+    """
+    squares[:] = 0.0
+    last, d = first + len(squares), len(place)
+    for a in range(0, d - 1, 2):
+        row, other, value, second = (
+            nodes.positions[a, first:last],
+            nodes.positions[a + 1, first:last],
+            place[a],
+            place[a + 1],
+        )
+        for j in range(len(squares)):
+            along, across = row[j] - value, other[j] - second
+            squares[j] = squares[j] + along * along + across * across
+    if d % 2 == 1:
+        row, value = nodes.positions[d - 1, first:last], place[d - 1]
+        for j in range(len(squares)):
+            along = row[j] - value
+            squares[j] += along * along
+
+
+@compiled
+def least_of(values: AnyArray) -> float:
+    """In four minima side by side, which need not wait for each other."""
+    first, second, third, fourth = np.inf, np.inf, np.inf, np.inf
+    together = len(values) - len(values) % 4
+    for i in range(0, together, 4):
+        first, second = min(first, values[i]), min(second, values[i + 1])
+        third, fourth = min(third, values[i + 2]), min(fourth, values[i + 3])
+    for i in range(together, len(values)):
+        first = min(first, values[i])
+    return min(min(first, second), min(third, fourth))
+
+
+@compiled
+def merge(nodes: Nodes, n: int, squares: AnyArray) -> int:
+    """Have each node stand for the later ones that coincide with it and with none before it; how many are left.
+
+    squares (n, n) are the distances between them, the upper half.
+    """
+    kept, became = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    n_kept = 0
+    for j in range(n):
+        node = 0
+        while node < n_kept and squares[kept[node], j] > COINCIDING * COINCIDING:
+            node += 1
+        if node == n_kept:
+            kept[node], nodes.counts[node] = j, 0
+            for a in range(len(nodes.center)):
+                nodes.positions[a, node] = nodes.positions[a, j]
+            n_kept += 1
+        nodes.counts[node] += 1
+        became[j] = node
+    for place in range(len(nodes.node_of)):
+        if nodes.node_of[place] != NOBODY:
+            nodes.node_of[place] = became[nodes.node_of[place]]
+    return n_kept
+
+
+@compiled
+def fill_distance(nodes: Nodes, n: int) -> float:
+    """Mean distance to the nearest other node [M eq. 11], 0 if there is none."""
+    total = 0.0
+    for i in range(n):
+        total += math.sqrt(nodes.nearest[i]) if n > 1 else 0.0
+    return total / n
+
+
+@compiled
+def span_directions(nodes: Nodes, n: int, directions: AnyArray, rest: AnyArray, along: AnyArray) -> None:
+    """Orthonormal directions (d, d) along which the nodes spread, the others 0: by the node farthest from those so far.
+
+    rest (d, k) and along (n,) are room to work in.
+    """
+    for a in range(len(directions)):
+        directions[a, :] = 0.0
+        for j in range(n):
+            rest[a, j] = nodes.positions[a, j]
+    for found in range(len(directions)):
+        farthest, distance = _farthest(rest, along)
+        if distance <= COINCIDING:
+            return
+        direction = directions[found]
+        for a in range(len(direction)):
+            direction[a] = rest[a, farthest] / distance
+        _make_orthonormal(directions, found)
+        along[:] = 0.0
+        add_rows(along, 1.0, direction, rest, 0)
+        for a in range(len(direction)):
+            row, value = rest[a, :n], direction[a]
+            for j in range(n):
+                row[j] -= along[j] * value
+
+
+@compiled
+def _farthest(offsets: AnyArray, squares: AnyArray) -> tuple[int, float]:
+    """The first of the nodes that are farthest from the center, and its distance; squares (n,) is room to work in."""
+    squares[:] = 0.0
+    for a in range(len(offsets)):
+        row = offsets[a, : len(squares)]
+        for j in range(len(squares)):
+            squares[j] += row[j] * row[j]
+    farthest = place_of_largest(squares)
+    return farthest, math.sqrt(squares[farthest])
+
+
+@compiled
+def _make_orthonormal(directions: AnyArray, last: int) -> None:
+    """Against rounding: what is left of a vector of which most was taken away is not quite orthogonal to that."""
+    direction = directions[last]
+    for earlier in range(last):
+        along = inner_product(directions[earlier], direction)
+        for a in range(len(direction)):
+            direction[a] -= along * directions[earlier, a]
+    size = math.sqrt(inner_product(direction, direction))
+    for a in range(len(direction)):
+        direction[a] /= size

@@ -1,0 +1,252 @@
+"""Which points become landmarks, and which of a run's points stand for all of them as anchors.
+
+Which points become landmarks.
+
+Training rows taken as if they were new, to know what new rows of the same kind look like.
+
+Their distances to the landmarks go over their nearest other points, like those of a new row. Rows are drawn by a hash
+of their number, so that a row is drawn or not whatever the order and the portions in which rows come.
+
+Anchors: a few of a run's points that stand for all of them, and rows left to judge them by.
+
+Every row has a hash. A point's key is the least hash of the rows that it stands for, and the points of the least keys
+are the anchors. So a row is among the anchors' if and only if its hash is up to a threshold, and the rows beyond, in
+any range of hashes, are to the anchors what new rows of the same kind are: equal ones come in the same share, too.
+
+Anchors are farther apart than the points that they stand for, and those nearest to each other may be on different turns
+of the data. Their distances to the landmarks tell: by the triangle inequality, no path between two points is shorter
+than the difference of their distances to any landmark.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, BoolArray, FloatArray, HashArray, IntArray
+
+# Farthest-point selection scans its candidates once per landmark. On a sample this large the covering radius is
+# within a few percent of that on all points.
+MAXMIN_CANDIDATES_PER_LANDMARK = 50
+# Of digits and words in ten components, errors were within a few percent of their limit from about so many on.
+LANDMARKS_PER_COMPONENT = 40
+# Up to so many columns distances are summed column by column, for many points at once.
+FEW_COLUMNS = 16
+BLOCK_ROWS = 512
+
+
+def random_landmarks(n_points: int, n_landmarks: int, seed: int) -> IntArray:
+    """Distinct rows chosen uniformly, in rising order."""
+    checks.integer_in_range("n_points", n_points, 1, None, "points to choose from")
+    m = _checked_count(n_points, n_landmarks)
+    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
+    return np.sort(np.random.default_rng(seed).choice(n_points, m, replace=False)).astype(np.int64)
+
+
+def maxmin_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray:
+    """Rows chosen one after the other, each the farthest from those before it, in the order of choice.
+
+    Candidates are a seeded sample of at most 50 per landmark; the first landmark is random among them, ties go to
+    the lower row.
+    """
+    array = checks.real_array("points", points, 2)
+    checks.require_finite("points", array)
+    checks.require_squarable("points", array)
+    candidates, first = maxmin_candidates(len(array), n_landmarks, seed)
+    return np.asarray(candidates[farthest_points(array[candidates], first, n_landmarks)])
+
+
+def maxmin_candidates(n_points: int, n_landmarks: int, seed: int) -> tuple[IntArray, int]:
+    """The rows, rising, among which farthest points are chosen, and the place in them of the first."""
+    m = _checked_count(n_points, n_landmarks)
+    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
+    size = min(n_points, MAXMIN_CANDIDATES_PER_LANDMARK * m)
+    rng = np.random.default_rng(seed)
+    candidates = np.sort(rng.choice(n_points, size, replace=False)).astype(np.int64)
+    return candidates, int(rng.integers(size))
+
+
+def farthest_points(points: AnyArray, first: int, n_landmarks: int) -> IntArray:
+    """Rows of `points` from `first` on, each the farthest from those before it."""
+    chosen = np.empty(n_landmarks, dtype=np.int64)
+    if points.shape[1] <= FEW_COLUMNS:
+        _farthest_by_columns(np.ascontiguousarray(points.T), first, chosen)
+    else:
+        _farthest_points(np.ascontiguousarray(points), first, chosen)
+    return chosen
+
+
+def automatic_count(n_points: int, n_components: int) -> int:
+    """How many landmarks to take where none are asked for: slowly more with the points, and some per component.
+
+    So many that a study would call them enough: their error is within a few percent of what more would reach
+    (docs/studies.md has the measurements).
+    """
+    return min(n_points, max(LANDMARKS_PER_COMPONENT * (n_components + 1), round(100 + 2 * math.sqrt(n_points))))
+
+
+def _checked_count(n_points: int, n_landmarks: int) -> int:
+    return checks.integer_in_range("n_landmarks", n_landmarks, 1, n_points, f"there are {n_points} points")
+
+
+@compiled
+def _farthest_by_columns(columns: AnyArray, first: int, chosen: AnyArray) -> None:
+    """The same as `_farthest_points` to the bit, for so few columns that no sum is worth stopping early."""
+    n_points = columns.shape[1]
+    nearest, sums = np.full(n_points, np.inf), np.empty(BLOCK_ROWS)
+    latest = first
+    for i in range(len(chosen)):
+        chosen[i] = latest
+        nearest[latest] = -1.0
+        farthest, following = -1.0, 0
+        for begin in range(0, n_points, BLOCK_ROWS):
+            size = min(BLOCK_ROWS, n_points - begin)
+            sums[:size] = 0.0
+            for column in columns:
+                origin = np.float64(column[latest])
+                for j in range(size):
+                    difference = np.float64(column[begin + j]) - origin
+                    sums[j] += difference * difference
+            for j in range(size):
+                shortest = min(nearest[begin + j], sums[j])
+                nearest[begin + j] = shortest
+                if shortest > farthest:
+                    farthest, following = shortest, begin + j
+        latest = following
+
+
+@compiled
+def _farthest_points(points: AnyArray, first: int, chosen: AnyArray) -> None:
+    nearest = np.full(len(points), np.inf)
+    latest = first
+    for i in range(len(chosen)):
+        chosen[i] = latest
+        # -1 rather than 0: when only duplicates of chosen points are left, one not chosen yet must still win.
+        nearest[latest] = -1.0
+        farthest = -1.0
+        following = 0
+        for row in range(len(points)):
+            if nearest[row] >= 0.0:
+                nearest[row] = _shortened(points[row], points[latest], nearest[row])
+                if nearest[row] > farthest:
+                    farthest, following = nearest[row], row
+        latest = following
+
+
+@compiled
+def _shortened(a: AnyArray, b: AnyArray, limit: float) -> float:
+    """The smaller of ||a - b||^2 and `limit`; most landmarks are far from a point, so most sums stop early."""
+    total = 0.0
+    for start in range(0, len(a), 16):
+        for k in range(start, min(start + 16, len(a))):
+            difference = np.float64(a[k]) - np.float64(b[k])
+            total += difference * difference
+        if total >= limit:
+            return limit
+    return total
+
+
+# Enough for the thousandth part to be told from nothing.
+MOST_HELD_OUT = 20_000
+
+
+def drawn(rows: IntArray, n_rows: int, seed: int, wanted: int = MOST_HELD_OUT) -> BoolArray:
+    """Whether each of some rows out of `n_rows` is drawn: all of few rows, else about as many as are wanted."""
+    if n_rows <= wanted:
+        return np.ones(len(rows), dtype=np.bool_)
+    return np.asarray(row_hashes(rows, seed) < np.uint64(int(wanted / n_rows * 2**64)))
+
+
+def row_hashes(rows: IntArray, seed: int) -> HashArray:
+    """A number for each row that depends on it and the seed alone, even over all 64 bits and unlike any other row's."""
+    return _mixed(rows.astype(np.uint64) + _mixed(np.array([seed], dtype=np.uint64)))
+
+
+def _mixed(numbers: HashArray) -> HashArray:
+    """The finalizer of splitmix64: every bit of the answer depends on every bit given."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+MOST_CHECKED = 4000
+# Where few rows are left: the share of them that calibrates, the others check.
+CALIBRATING_SHARE = 0.8
+ALL = 2**64 - 1
+# Neighbors that are by so much farther apart along the data than through a point are not on the same turn of it. On
+# rolls any number from 1.25 to 3 does the same; on digits less than 2 leaves out too many.
+ACROSS = 2.0
+
+
+class HeldRanges(NamedTuple):
+    """Rows whose hash is above `anchored` and up to `calibrating` calibrate; those up to `checking` check."""
+
+    anchored: int
+    calibrating: int
+    checking: int
+
+
+def least_keys(keys: HashArray, candidates: IntArray, count: int) -> tuple[IntArray, int]:
+    """Those `count` of the candidates (numbers into `keys`) that have the least keys, rising; and the greatest of these
+    keys."""
+    if not count:
+        return candidates[:0], 0
+    chosen = candidates[np.argpartition(keys[candidates], count - 1)[:count]]
+    return np.sort(chosen), int(keys[chosen].max())
+
+
+def held_ranges(anchored: int, n_rows: int) -> HeldRanges:
+    """Which hashes calibrate and which check, of `n_rows` rows: as many as are useful, or what is left."""
+    left = ALL - anchored
+    calibrating = min(_span(MOST_HELD_OUT, n_rows), int(left * CALIBRATING_SHARE))
+    return HeldRanges(
+        anchored, anchored + calibrating, anchored + calibrating + min(_span(MOST_CHECKED, n_rows), left - calibrating)
+    )
+
+
+def _span(wanted: int, n_rows: int) -> int:
+    return min(ALL, int(wanted / n_rows * ALL))
+
+
+def firsts_of_groups(keys: HashArray, labels: IntArray, n_groups: int) -> IntArray:
+    """Of each of the groups labelled 1 to `n_groups`, the member of the least key."""
+    members = np.flatnonzero((labels > 0) & (labels <= n_groups))
+    members = members[np.lexsort((keys[members], labels[members]))]
+    _, first = np.unique(labels[members], return_index=True)
+    return np.asarray(members[first])
+
+
+def widen(lengths: FloatArray, starts: IntArray, ends: IntArray, to_landmarks: AnyArray) -> None:
+    """Raise lengths (e,), in place, to the greatest difference of the ends' distances (n, b) to some landmarks.
+
+    Along edges that were widened by all landmarks no point is nearer to a landmark than it is along the data.
+    """
+    _widen(lengths, starts, ends, to_landmarks)
+
+
+@compiled
+def _widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: AnyArray) -> None:
+    for edge in range(len(lengths)):
+        for landmark in range(to_landmarks.shape[1]):
+            gap = abs(to_landmarks[starts[edge], landmark] - to_landmarks[ends[edge], landmark])
+            # Of two ends that reach no landmark the difference is NaN, which says nothing.
+            if gap > lengths[edge]:
+                lengths[edge] = gap
+
+
+def along_the_data(distances: FloatArray, neighbors: IntArray, apart: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Lists (p, k) of new points' neighbors with their distances along the data, if each point is beside its nearest.
+
+    `apart` (p, k) bounds from below how far each neighbor is from the nearest; less the way to the nearest, it bounds
+    how far it is from the point. In the place of one across a gap the nearest is listed again. Lists rise, as before.
+    """
+    nearest = distances[:, :1]
+    across = apart > ACROSS * (nearest + distances)
+    lengths = np.where(across, nearest, np.maximum(distances, apart - nearest))
+    order = np.argsort(lengths, axis=1, kind="stable")
+    listed = np.where(across, neighbors[:, :1], neighbors)
+    return np.take_along_axis(lengths, order, axis=1), np.take_along_axis(listed, order, axis=1)

@@ -1,0 +1,1 @@
+"""Models of the landmarks, one file a method, and the measures that they start from."""

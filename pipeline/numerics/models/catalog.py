@@ -1,0 +1,229 @@
+"""Every method by its name: from dissimilarities between the landmarks to a model that places other points.
+
+The least constant whose addition makes dissimilarities Euclidean: kernel Isomap [G eq. 32-34].
+
+With K(.) = -1/2 double-centered, dissimilarities D + c (0 on the diagonal) have the centered Gram matrix
+
+    K'(c) = K(D^2) + 2c K(D) + c^2/2 H.
+
+It is positive semidefinite for every c >= c*, c* the largest real eigenvalue of [[0, 2 K(D^2)], [-I, -4 K(D)]]: an
+eigenvector (y, z) of c there has K'(c) z = 0.
+
+| symbol | variable | shape  |
+|--------|----------|--------|
+| D      | between  | (m, m) |
+| c*     | constant | ()     |
+
+The all-ones vector e is in the null space of both matrices, which makes 0 a defective eigenvalue: rounding would turn
+it into the square root of rounding, larger than a small c*. With e e'/m added to K(D), e has the eigenvalues 0 and -4
+instead, and all others stay as they are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import LinAlgError, cholesky, eigvals
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import InvalidInputError
+from pipeline.methods import resolved_extension
+from pipeline.numerics import checks
+from pipeline.numerics.extension.kernel_mapping import KernelMappingPlacer, kernel_mapping
+from pipeline.numerics.extension.placement import Model
+from pipeline.numerics.extension.rbf import RbfPlacer, rbf_extension
+from pipeline.numerics.mds import LandmarkModel, classical_mds, double_centered
+from pipeline.numerics.models.lle import LlePlacer, locally_linear
+from pipeline.numerics.models.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding
+from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
+from pipeline.types import AnyArray, FloatArray
+
+# Up to so many objects all eigenvalues are computed, beyond that only those at the end of the spectrum.
+MOST_FOR_ALL_EIGENVALUES = 500
+# Of the Gram matrix's norm: eigenvalues above minus this are those of Euclidean dissimilarities up to rounding.
+EUCLIDEAN_TOLERANCE = 1e-12
+# Of an eigenvalue's size: what rounding gives a real one for an imaginary part.
+IMAGINARY_TOLERANCE = 1e-6
+EIGENVALUES_AT_THE_END = 6
+MOST_RESTARTS = 2000
+SEED_OF_START = 0
+
+
+def additive_constant(between: ArrayLike) -> float:
+    """Cailliez's c* >= 0 for dissimilarities (m, m), not squared; 0 if they are Euclidean as they stand."""
+    matrix = checks.squared_dissimilarity_matrix("between", between)
+    size = float(matrix.max())
+    if size == 0:
+        return 0.0
+    # Both matrices scale differently with D: in units of its largest entry neither dwarfs the other.
+    matrix /= size
+    with threadpool_limits(1, "blas"):
+        return max(0.0, size * _largest_real_eigenvalue(matrix))
+
+
+def with_constant(dissimilarities: ArrayLike, constant: float) -> FloatArray:
+    """Dissimilarities of any shape with the constant added wherever they are above 0.
+
+    An object's dissimilarity to itself stays 0, and so do those of duplicates: so a landmark is placed on itself.
+    """
+    values: AnyArray = np.asarray(dissimilarities, dtype=np.float64)
+    return np.where(values > 0, values + constant, values)
+
+
+def _largest_real_eigenvalue(between: FloatArray) -> float:
+    of_squares = double_centered(between**2)
+    if _is_semidefinite(of_squares):
+        return 0.0
+    of_distances = double_centered(between) + 1.0 / len(between)
+    at_the_end = np.empty(0)
+    if len(between) > MOST_FOR_ALL_EIGENVALUES:
+        at_the_end = _real_ones(_rightmost_eigenvalues(of_squares, of_distances))
+    # In theory complex ones could be all that was found, to the right of the largest real one.
+    found = at_the_end if len(at_the_end) else _real_ones(_all_eigenvalues(of_squares, of_distances))
+    return float(found.max())
+
+
+def _is_semidefinite(gram: FloatArray) -> bool:
+    lifted = gram.copy()
+    np.fill_diagonal(lifted, lifted.diagonal() + EUCLIDEAN_TOLERANCE * np.linalg.norm(gram))
+    try:
+        cholesky(lifted, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return False
+    return True
+
+
+def _all_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> AnyArray:
+    m = len(of_squares)
+    blocks = np.block([[np.zeros((m, m)), 2 * of_squares], [-np.eye(m), -4 * of_distances]])
+    return np.asarray(eigvals(blocks, overwrite_a=True, check_finite=False))
+
+
+def _rightmost_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> AnyArray:
+    """Those of largest real part, by Arnoldi iteration from a fixed start; none if it does not converge."""
+    m = len(of_squares)
+
+    def multiply(vector: FloatArray) -> FloatArray:
+        upper, lower = vector[:m], vector[m:]
+        return np.concatenate([2 * (of_squares @ lower), -upper - 4 * (of_distances @ lower)])
+
+    blocks = LinearOperator((2 * m, 2 * m), matvec=multiply, dtype=np.float64)
+    start = np.random.default_rng(SEED_OF_START).normal(size=2 * m)
+    try:
+        return np.asarray(
+            eigs(
+                blocks,
+                EIGENVALUES_AT_THE_END,
+                which="LR",
+                v0=start,
+                maxiter=MOST_RESTARTS,
+                return_eigenvectors=False,
+                rng=SEED_OF_START,
+            )
+        )
+    except ArpackNoConvergence:
+        return np.empty(0, dtype=np.complex128)
+
+
+def _real_ones(eigenvalues: AnyArray) -> FloatArray:
+    return np.asarray(eigenvalues.real[np.abs(eigenvalues.imag) <= IMAGINARY_TOLERANCE * np.abs(eigenvalues)])
+
+
+# What a run may have to read again.
+MODELS = {
+    kind.__name__: kind
+    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, KernelMappingPlacer, RbfPlacer)
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method with all that it can be told. `affinity` says that similarities are given, not dissimilarities; `signed`
+    that squares of dissimilarities may be negative. `gamma` of None is found from the landmarks."""
+
+    method: str
+    n_components: int
+    extension: str = "auto"
+    n_neighbors: int = 10
+    gamma: float | None = None
+    affinity: bool = False
+    signed: bool = False
+    regularization: float = 1e-3
+    stress_neighbors: int | None = None
+
+
+def fitted_model(choice: Choice, between: FloatArray) -> Model:
+    """Embed landmarks by their dissimilarities (m, m), and make ready to place other points."""
+    extension = resolved_extension(choice.method, choice.extension)
+    model = _FITS[choice.method](choice, between)
+    if extension == "kernel-mapping":
+        return kernel_mapping(between, model.coordinates)
+    return rbf_extension(between, model.coordinates) if extension == "rbf" else model
+
+
+def _classical(choice: Choice, between: FloatArray) -> Model:
+    return classical_mds(between * np.abs(between), choice.n_components, choice.signed)
+
+
+def _kernel_isomap(choice: Choice, between: FloatArray) -> Model:
+    """Classical scaling of dissimilarities that an added constant makes Euclidean [G eq. 32-34]."""
+    constant = additive_constant(between)
+    model = classical_mds(with_constant(between, constant) ** 2, choice.n_components)
+    return LandmarkModel(
+        coordinates=model.coordinates,
+        eigenvalues=model.eigenvalues,
+        row_means=model.row_means,
+        grand_mean=model.grand_mean,
+        spectrum=model.spectrum,
+        constant=constant,
+    )
+
+
+def _gamma(choice: Choice, between: FloatArray) -> float:
+    return automatic_gamma_of(between) if choice.gamma is None else choice.gamma
+
+
+def _laplacian(choice: Choice, between: FloatArray) -> Model:
+    gamma = 0.0 if choice.affinity else _gamma(choice, between)
+    return laplacian_eigenmaps(between, choice.n_components, gamma, affinity=choice.affinity)
+
+
+def _spectral(choice: Choice, between: FloatArray) -> Model:
+    gamma = 0.0 if choice.affinity else _gamma(choice, between)
+    return spectral_embedding(between, choice.n_components, gamma, affinity=choice.affinity)
+
+
+def _lle(choice: Choice, between: FloatArray) -> Model:
+    k, m = choice.n_neighbors, len(between)
+    if k >= m:
+        raise InvalidInputError(
+            f"n_neighbors={k} is out of range; lle takes the neighbors among the {m} landmarks: use one from 1 to "
+            f"{m - 1}, or more landmarks."
+        )
+    return locally_linear(between, choice.n_components, k, choice.regularization)
+
+
+def _sammon(choice: Choice, between: FloatArray) -> Model:
+    k, m = choice.stress_neighbors, len(between)
+    if k is not None and k >= m:
+        raise InvalidInputError(
+            f"stress_neighbors={k} is out of range; neighbors are taken among the {m} landmarks: use one from 1 to "
+            f"{m - 1}, or more landmarks."
+        )
+    return sammon(between, choice.n_components, k)
+
+
+_FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
+    "isomap": _classical,
+    "mds": _classical,
+    "kernel-mds": _classical,
+    "kernel-isomap": _kernel_isomap,
+    "laplacian": _laplacian,
+    "spectral": _spectral,
+    "lle": _lle,
+    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),
+    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components),
+    "sammon": _sammon,
+}

@@ -1,0 +1,240 @@
+"""Locally linear embedding from dissimilarities alone [B sec. 2.5, 4.4].
+
+A point is written as a weighted mean of its k nearest landmarks, and its coordinates are the same mean of theirs. The
+weights need no vectors, for the local Gram matrix is made of dissimilarities: G_jl = (a_j^2 + a_l^2 - d_jl^2) / 2 is
+the inner product of x_j - x and x_l - x. They minimize w'Gw with sum 1, so they are G^-1 e up to their sum.
+
+| symbol | variable             | shape  |
+|--------|----------------------|--------|
+| a      | to_landmarks         | (p, m) |
+| d      | between              | (m, m) |
+| W      | _weights(...)        | (m, m) |
+| M      | (I - W)'(I - W)      | (m, m) |
+| y      | coordinates          | (m, d) |
+
+Where k exceeds the data's dimension G is singular: `regularization` times its trace is added to the diagonal. Where
+dissimilarities are not Euclidean G can even be indefinite, and what is added grows tenfold until it no longer is.
+
+The lowest eigenvector of M, all ones, says nothing. It is moved to the top of the spectrum instead of skipped: where
+the neighbors fall into several groups 0 is a repeated eigenvalue, and the first vector of its space any combination.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import eigh
+from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.extension.kernel_mapping import checked_rows
+from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.mds import with_fixed_signs
+from pipeline.numerics.neighbors.products import clear, insert
+from pipeline.types import AnyArray, FloatArray
+
+REGULARIZATION_RANGE = (1e-12, 1e3)
+# Tenfold regularizations tried before all neighbors weigh the same, which is what they lead to.
+MOST_TRIES = 30
+NOBODY = -1
+
+
+@dataclass(frozen=True, eq=False)
+class LlePlacer:
+    """Landmarks' coordinates (m, d), unit vectors each; the eigenvalues (d,) of M that belong to them, lowest first.
+
+    between (m, m), n_neighbors and regularization are what the weights of other points are computed from. An
+    eigenvalue of 0 up to rounding says that the neighbors fall into separate groups, which that component tells apart.
+    """
+
+    coordinates: FloatArray
+    eigenvalues: FloatArray
+    between: FloatArray
+    n_neighbors: int
+    regularization: float
+
+    @property
+    def residual_degree(self) -> int:
+        return 2
+
+    def place(self, to_landmarks: AnyArray) -> Placement:
+        """The weighted mean of the nearest landmarks' coordinates [B eq. 16]; of equally near ones the first are taken.
+
+        A point at dissimilarity 0 from a landmark gets its coordinates exactly. The residual is the squared distance of
+        the point from the mean that stands for it; 0 where dissimilarities are not Euclidean and say less than that.
+        """
+        rows = checked_rows(to_landmarks, len(self.coordinates))
+        neighbors, weights, residual = _reconstructed(rows, self.between, self.n_neighbors, self.regularization, False)
+        coordinates = np.empty((len(rows), self.coordinates.shape[1]))
+        _average(neighbors, weights, self.coordinates, coordinates)
+        return Placement(coordinates, residual)
+
+
+def locally_linear(between: ArrayLike, n_components: int, n_neighbors: int, regularization: float = 1e-3) -> LlePlacer:
+    """Embed landmarks by their dissimilarities (m, m), not squared, and make ready to place other points.
+
+    Equal to scikit-learn's LocallyLinearEmbedding, and placing to its transform, on Euclidean distances.
+    """
+    apart = checks.squared_dissimilarity_matrix("between", between)
+    m = len(apart)
+    if m < 3:
+        raise InvalidInputError(f"between is of {m} landmarks; locally linear embedding needs at least 3.")
+    d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} landmarks")
+    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, m - 1, f"other landmarks, of {m}")
+    share = checks.number_in_range("regularization", regularization, *REGULARIZATION_RANGE)
+    eigenvalues, vectors = _lowest_pairs(_weights(apart, k, share), d)
+    return LlePlacer(vectors, eigenvalues, apart, k, share)
+
+
+def _weights(between: FloatArray, n_neighbors: int, regularization: float) -> csr_array:
+    """W: each landmark's weights of its nearest others."""
+    m = len(between)
+    neighbors, weights, _ = _reconstructed(between, between, n_neighbors, regularization, True)
+    starts = np.arange(0, m * n_neighbors + 1, n_neighbors)
+    return csr_array((weights.ravel(), neighbors.ravel(), starts), shape=(m, m))
+
+
+def _lowest_pairs(weights: csr_array, n_components: int) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues (d,) and vectors (m, d) of M = (I - W)'(I - W) from the lowest up, without the vector of ones."""
+    m = weights.shape[0]
+    matrix = (weights.T @ weights - weights.T - weights).toarray()
+    np.fill_diagonal(matrix, matrix.diagonal() + 1.0)
+    highest = np.abs(matrix).sum(axis=1).max()
+    matrix += highest / m
+    # On one thread: the bytes of a decomposition depend on how many threads share it.
+    with threadpool_limits(1, "blas"):
+        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+    return eigenvalues[:n_components].copy(), np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
+
+
+def _reconstructed(
+    rows: AnyArray, between: FloatArray, n_neighbors: int, regularization: float, are_landmarks: bool
+) -> tuple[AnyArray, FloatArray, FloatArray]:
+    """Of each row the nearest landmarks (p, k), their weights (p, k) and the squared error (p,) of their mean."""
+    neighbors = np.empty((len(rows), n_neighbors), dtype=np.int64)
+    weights, errors = np.empty((len(rows), n_neighbors)), np.empty(len(rows))
+    _reconstruct_all(rows, between, regularization, are_landmarks, neighbors, weights, errors)
+    return neighbors, weights, errors
+
+
+@compiled
+def _reconstruct_all(
+    rows: AnyArray,
+    between: AnyArray,
+    regularization: float,
+    are_landmarks: bool,
+    neighbors: AnyArray,
+    weights: AnyArray,
+    errors: AnyArray,
+) -> None:
+    """If the rows are those of the landmarks themselves, none is its own neighbor."""
+    k = neighbors.shape[1]
+    distances, gram, factor = np.empty(k), np.empty((k, k)), np.empty((k, k))
+    for i in range(len(rows)):
+        _find_nearest(rows[i], i if are_landmarks else NOBODY, distances, neighbors[i])
+        if distances[0] == 0.0 and not are_landmarks:
+            weights[i], errors[i] = 0.0, 0.0
+            weights[i, 0] = 1.0
+            continue
+        size = _fill_gram(distances, neighbors[i], between, gram)
+        _solve(gram, regularization, factor, weights[i])
+        errors[i] = max(0.0, _quadratic_form(gram, weights[i])) * size * size
+
+
+@compiled
+def _find_nearest(row: AnyArray, own: int, distances: AnyArray, neighbors: AnyArray) -> None:
+    clear(distances, neighbors)
+    last = len(distances) - 1
+    for j in range(len(row)):
+        if row[j] < distances[last] and j != own:
+            insert(distances, neighbors, np.float64(row[j]), j)
+
+
+@compiled
+def _fill_gram(distances: AnyArray, neighbors: AnyArray, between: AnyArray, gram: AnyArray) -> float:
+    """G in units of the largest of the distances, which is returned: weights do not depend on the unit."""
+    k = len(distances)
+    size = distances[k - 1] if distances[k - 1] > 0.0 else 1.0
+    for j in range(k):
+        for h in range(j + 1):
+            a, b, c = distances[j] / size, distances[h] / size, between[neighbors[j], neighbors[h]] / size
+            gram[j, h] = 0.5 * (a * a + b * b - c * c)
+            gram[h, j] = gram[j, h]
+    return float(size)
+
+
+@compiled
+def _solve(gram: AnyArray, regularization: float, factor: AnyArray, weights: AnyArray) -> None:
+    """Weights of sum 1 in proportion to (G + r I)^-1 e, r the least that makes that matrix positive definite."""
+    k = len(weights)
+    trace = 0.0
+    for j in range(k):
+        trace += gram[j, j]
+    added = regularization * trace if trace > 0.0 else regularization
+    for _ in range(MOST_TRIES):
+        if _factorize(gram, added, factor):
+            _substitute(factor, weights)
+            return
+        added *= 10.0
+    weights[:] = 1.0 / k
+
+
+@compiled
+def _factorize(gram: AnyArray, added: float, factor: AnyArray) -> bool:
+    """The lower Cholesky factor of G + added I; whether there is one."""
+    for j in range(len(gram)):
+        pivot = gram[j, j] + added
+        for s in range(j):
+            pivot -= factor[j, s] * factor[j, s]
+        if not pivot > 0.0:
+            return False
+        factor[j, j] = math.sqrt(pivot)
+        for h in range(j + 1, len(gram)):
+            total = gram[h, j]
+            for s in range(j):
+                total -= factor[h, s] * factor[j, s]
+            factor[h, j] = total / factor[j, j]
+    return True
+
+
+@compiled
+def _substitute(factor: AnyArray, weights: AnyArray) -> None:
+    """Solve with ones on the right, and divide by the sum, which is positive for a positive definite matrix."""
+    k = len(weights)
+    for j in range(k):
+        total = 1.0
+        for s in range(j):
+            total -= factor[j, s] * weights[s]
+        weights[j] = total / factor[j, j]
+    sum_of_weights = 0.0
+    for j in range(k - 1, -1, -1):
+        total = weights[j]
+        for s in range(j + 1, k):
+            total -= factor[s, j] * weights[s]
+        weights[j] = total / factor[j, j]
+        sum_of_weights += weights[j]
+    for j in range(k):
+        weights[j] /= sum_of_weights
+
+
+@compiled
+def _quadratic_form(gram: AnyArray, weights: AnyArray) -> float:
+    total = 0.0
+    for j in range(len(weights)):
+        for h in range(len(weights)):
+            total += weights[j] * gram[j, h] * weights[h]
+    return total
+
+
+@compiled
+def _average(neighbors: AnyArray, weights: AnyArray, coordinates: AnyArray, averages: AnyArray) -> None:
+    for i in range(len(averages)):
+        for c in range(averages.shape[1]):
+            total = 0.0
+            for j in range(weights.shape[1]):
+                total += weights[i, j] * coordinates[neighbors[i, j], c]
+            averages[i, c] = total

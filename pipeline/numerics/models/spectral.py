@@ -1,0 +1,260 @@
+"""Laplacian eigenmaps and spectral clustering, extended by the Nystrom formula [B sec. 2.2, 2.3, 4.2; G eq. 59].
+
+| symbol  | variable                | shape  |
+|---------|-------------------------|--------|
+| a       | to_landmarks, between   | (p, m) |
+| K       | exp(-gamma a^2), or a   | (p, m) |
+| S_i     | degrees                 | (m,)   |
+| lam, v  | eigenvalues, vectors    | (m, d) | of K_ij / sqrt(S_i S_j) between landmarks
+
+With S(x) = sum_i K(x, x_i) and the shares p_i(x) = K(x, x_i) / S(x), the Nystrom formula with the normalized kernel is
+
+    y_k(x) = 1/lam_k sum_i v_ki K(x, x_i) / sqrt(S(x) S_i) = sqrt(S(x)) / lam_k sum_i p_i(x) v_ki / sqrt(S_i).
+
+Spectral clustering takes y_k itself, and an object's affinity to itself counts. Laplacian eigenmaps take
+y_k / sqrt(S(x)), the trivial vector left out, and affinities of objects to themselves are set to 0, as scikit-learn
+has it. That is the mean of the landmarks' own coordinates by shares, divided by lam_k.
+
+Far away all affinities vanish, but shares do not: exponents are measured from the largest, and shares go to the nearest
+landmark. So Laplacian coordinates stay finite and defined everywhere. Spectral ones fall with sqrt(S(x)), which is kept
+above SMALLEST_ROOT: too small to be told from 0, but the direction, which clusters are found by, survives. Only a row
+of affinities that are given as 0 throughout has no shares: its coordinates are NaN and its residual is infinite.
+
+Because the diagonal is set to 0, an entry at dissimilarity exactly 0 counts as affinity 0 in Laplacian eigenmaps. So a
+landmark is placed on itself, but a point right beside it is not: its coordinates are 1 + (1/lam_k - 1) / (1 + S_i)
+times the landmark's. That jump is small if many landmarks are near (S_i large) and for the first components (lam near
+1). Affinities that are given directly do not say which object is which landmark: there, its own entry must be 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import InvalidInputError
+from pipeline.methods import GAMMA_RANGE
+from pipeline.numerics import checks
+from pipeline.numerics.extension.kernel_mapping import checked_rows
+from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.mds import count_positive, with_fixed_signs
+from pipeline.numerics.models.kernels import affinity_sums
+from pipeline.numerics.models.kernels import automatic_gamma_of as automatic_gamma_of
+from pipeline.numerics.models.metrics import squared_distances, unit_rows
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+SMALLEST_DEGREE = 1e-290
+# Survives being stored as float32 in products with coordinates down to 1e-8.
+SMALLEST_ROOT = 1e-30
+RESTARTS = 10
+MOST_ROUNDS = 300
+NO_CLUSTER = -1
+
+
+@dataclass(frozen=True, eq=False)
+class NystromPlacer:
+    """Landmarks' coordinates (m, d), and what places other points among them.
+
+    eigenvalues (d,) and the whole spectrum (m,), largest first, are those of the normalized kernel between landmarks,
+    degrees (m,) its row sums before. `affinity`: rows are affinities, not dissimilarities, and gamma is not used.
+    `clustering`: coordinates are those of spectral clustering, otherwise Laplacian eigenmaps.
+    """
+
+    coordinates: FloatArray
+    eigenvalues: FloatArray
+    spectrum: FloatArray
+    degrees: FloatArray
+    gamma: float
+    affinity: bool
+    clustering: bool
+
+    @property
+    def residual_degree(self) -> int:
+        return 0
+
+    def place(self, to_landmarks: AnyArray) -> Placement:
+        """Place points by dissimilarities (p, m), not squared, or by affinities, to the landmarks [B eq. 11, sec. 4.2].
+
+        The residual is what the Nystrom formula leaves unexplained of a row of the normalized kernel, as a share of its
+        squared length [B eq. 13]: 0 if it is a combination of the kept eigenvectors and the trivial one, 1 if it has
+        nothing of them, as far away, where only one landmark counts.
+        """
+        rows = checked_rows(to_landmarks, len(self.coordinates))
+        loadings = self.coordinates / np.sqrt(self.degrees)[:, None] if self.clustering else self.coordinates
+        sums, roots = affinity_sums(
+            rows, loadings, 1.0 / self.degrees, self.gamma, self.affinity, skip_zeros=not self.clustering
+        )
+        return self._placement(sums, roots)
+
+    def _placement(self, sums: FloatArray, roots: FloatArray) -> Placement:
+        """From sums (d + 2, p) over affinities in units of each point's largest, and the roots (p,) of those."""
+        total = sums[-1]
+        # Not a number where no affinity is above 0, as it should be.
+        with np.errstate(invalid="ignore"):
+            means, squared_length = sums[:-2] / total, sums[-2] / total / total
+            scale = np.maximum(np.sqrt(total) * roots, SMALLEST_ROOT) if self.clustering else np.ones(len(roots))
+            explained = np.full(len(roots), 0.0 if self.clustering else 1.0 / self.degrees.sum())
+            coordinates = np.empty((len(roots), len(means)))
+            for k, mean in enumerate(means):
+                coordinates[:, k] = mean / self.eigenvalues[k] * scale
+                explained += mean * mean
+            residual = np.maximum(0.0, 1.0 - explained / squared_length)
+        return Placement(coordinates, np.where(total > 0, residual, np.inf))
+
+
+def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
+    """Embed landmarks by dissimilarities (m, m), not squared, as scikit-learn's SpectralEmbedding does.
+
+    Affinities are exp(-gamma between^2), or, with `affinity`, `between` itself (and gamma is not used).
+    """
+    kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=False)
+    degrees = _degrees(kernel)
+    trivial = np.sqrt(degrees / degrees.sum())
+    # Taken out of the spectrum rather than skipped: among groups without affinity 1 is a repeated eigenvalue, and the
+    # first vector of its space any combination.
+    eigenvalues, vectors = _pairs(_normalized(kernel, degrees) - np.multiply.outer(trivial, trivial))
+    others = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
+    spectrum = np.concatenate([[1.0], others])
+    _require_positive(n_components, count_positive(spectrum) - 1, "besides the trivial one")
+    vectors = vectors[:, :n_components] / np.sqrt(degrees)[:, None]
+    return _placer(vectors, others[:n_components], spectrum, degrees, gamma, affinity, clustering=False)
+
+
+def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
+    """The eigenvectors that spectral clustering works on, the first one included [B sec. 2.2].
+
+    Arguments as of `laplacian_eigenmaps`; affinities of landmarks to themselves count here.
+    """
+    kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=True)
+    degrees = _degrees(kernel)
+    spectrum, vectors = _pairs(_normalized(kernel, degrees))
+    _require_positive(n_components, count_positive(spectrum), "in all")
+    vectors = vectors[:, :n_components]
+    return _placer(vectors, spectrum[:n_components], spectrum, degrees, gamma, affinity, clustering=True)
+
+
+def cluster_centers(coordinates: ArrayLike, n_clusters: int, seed: int) -> FloatArray:
+    """Centers (c, d) of the clusters that the directions of rows (m, d) fall into [B sec. 2.2].
+
+    k-means on unit-norm rows, the best of some seeded starts; clusters are in the order in which rows first belong to
+    them. Rows of zeros, which have no direction, are left out.
+    """
+    rows = np.ascontiguousarray(checks.real_array("coordinates", coordinates, 2))
+    checks.require_finite("coordinates", rows)
+    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
+    units, has_direction = unit_rows(rows)
+    units = units[has_direction]
+    n_distinct = len(np.unique(units, axis=0))
+    c = checks.integer_in_range("n_clusters", n_clusters, 1, n_distinct, f"there are {n_distinct} distinct directions")
+    rng = np.random.default_rng(seed)
+    found = [_refined(units, _spread_start(units, c, rng)) for _ in range(RESTARTS)]
+    centers = min(found, key=lambda centers: float(squared_distances(units, centers).min(axis=1).sum()))
+    labels = squared_distances(units, centers).argmin(axis=1)
+    return np.asarray(centers[np.argsort([np.argmax(labels == cluster) for cluster in range(c)])])
+
+
+def cluster_labels(coordinates: AnyArray, centers: FloatArray) -> IntArray:
+    """The cluster (p,) whose center is nearest to each row's direction, of equally near ones the first.
+
+    NO_CLUSTER for rows of zeros or NaN, which have no direction. A row's label does not depend on the rows beside it.
+    """
+    rows = np.ascontiguousarray(coordinates)
+    units, has_direction = unit_rows(np.where(np.isfinite(rows).all(axis=1)[:, None], rows, 0.0))
+    labels = np.full(len(rows), NO_CLUSTER)
+    labels[has_direction] = squared_distances(units[has_direction], centers).argmin(axis=1)
+    return labels
+
+
+def _spread_start(units: FloatArray, n_clusters: int, rng: np.random.Generator) -> FloatArray:
+    """Rows chosen one after the other, each with a probability that grows with its squared distance from the others."""
+    chosen = [int(rng.integers(len(units)))]
+    nearest = squared_distances(units, units[chosen])[:, 0]
+    while len(chosen) < n_clusters:
+        chosen.append(int(rng.choice(len(units), p=nearest / nearest.sum())))
+        nearest = np.minimum(nearest, squared_distances(units, units[chosen[-1:]])[:, 0])
+    return np.asarray(units[chosen])
+
+
+def _refined(units: FloatArray, centers: FloatArray) -> FloatArray:
+    """Centers moved to the means of what they are nearest to until they rest; unused ones go to the farthest rows."""
+    for _ in range(MOST_ROUNDS):
+        squares = squared_distances(units, centers)
+        labels = squares.argmin(axis=1)
+        counts = np.bincount(labels, minlength=len(centers))
+        sums = [np.bincount(labels, weights=column, minlength=len(centers)) for column in units.T]
+        moved = np.stack(sums, axis=1) / np.maximum(counts, 1)[:, None]
+        unused = np.flatnonzero(counts == 0)
+        moved[unused] = units[np.argsort(-squares.min(axis=1), kind="stable")[: len(unused)]]
+        if np.array_equal(moved, centers):
+            break
+        centers = moved
+    return centers
+
+
+def _placer(
+    vectors: FloatArray,
+    eigenvalues: FloatArray,
+    spectrum: FloatArray,
+    degrees: FloatArray,
+    gamma: float,
+    affinity: bool,
+    clustering: bool,
+) -> NystromPlacer:
+    coordinates = np.ascontiguousarray(with_fixed_signs(vectors))
+    return NystromPlacer(coordinates, eigenvalues.copy(), spectrum, degrees, float(gamma), affinity, clustering)
+
+
+def _landmark_kernel(
+    between: ArrayLike, n_components: int, gamma: float, affinity: bool, clustering: bool
+) -> FloatArray:
+    """Affinities (m, m) between landmarks, those given or those of dissimilarities, with or without the diagonal."""
+    values = np.array(checks.real_array("between", between, 2), dtype=np.float64)
+    to_self = values.diagonal().copy()
+    if affinity:
+        checks.require_finite("between", values)
+        checks.require_nonnegative("between", values)
+        np.fill_diagonal(values, 0.0)
+    matrix = checks.squared_dissimilarity_matrix("between", values)
+    why = f"fewer than the {len(matrix)} landmarks"
+    checks.integer_in_range("n_components", n_components, 1, len(matrix) - 1, why)
+    if affinity:
+        np.fill_diagonal(matrix, to_self if clustering else 0.0)
+        return matrix
+    checks.number_in_range("gamma", gamma, *GAMMA_RANGE)
+    affinities = np.exp(-gamma * matrix**2)
+    # Landmarks that coincide are taken for one object, as a point is that coincides with one.
+    return affinities if clustering else np.where(matrix == 0, 0.0, affinities)
+
+
+def _degrees(kernel: FloatArray) -> FloatArray:
+    degrees = kernel.sum(axis=1)
+    alone = np.flatnonzero(degrees < SMALLEST_DEGREE)
+    if len(alone):
+        raise InvalidInputError(
+            f"{len(alone)} landmarks have no affinity to any other, first {', '.join(map(str, alone[:5]))}; use a "
+            "smaller gamma, so that affinities reach farther, or leave those landmarks out."
+        )
+    return np.asarray(degrees)
+
+
+def _normalized(kernel: FloatArray, degrees: FloatArray) -> FloatArray:
+    roots = np.sqrt(degrees)
+    return np.asarray(kernel / np.multiply.outer(roots, roots))
+
+
+def _pairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """All eigenvalues (m,) and vectors (m, m), largest first."""
+    # On one thread: the bytes of a decomposition depend on how many threads share it.
+    with threadpool_limits(1, "blas"):
+        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+    return eigenvalues[::-1].copy(), vectors[:, ::-1]
+
+
+def _require_positive(n_components: int, available: int, which: str) -> None:
+    if n_components > available:
+        remedy = f"use n_components from 1 to {available}, or another gamma" if available else "use another gamma"
+        raise InvalidInputError(
+            f"n_components={n_components} is more than the affinities support: their normalized kernel has {available} "
+            f"positive eigenvalue{'s' * (available != 1)} {which}; {remedy}."
+        )

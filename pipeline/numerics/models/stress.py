@@ -1,0 +1,297 @@
+"""Metric, non-metric and Sammon scaling of the landmarks, and other points placed by their own stress alone.
+
+| method        | minimized over the pairs i < j                                         | paper             |
+|---------------|------------------------------------------------------------------------|-------------------|
+| metric_mds    | sqrt(sum (d_x - d_y)^2 / sum d_x^2)                                    | [G eq. 16]        |
+| nonmetric_mds | sqrt(sum (f(d_x) - d_y)^2 / sum d_y^2), f monotone: stress-1           | [G eq. 21]        |
+| sammon        | sum (d_x - d_y)^2 / d_x / sum d_x, over all pairs or those of neighbors | [G eq. 25, 29]    |
+| place         | the same sum for one point, the landmarks fixed                        | [T sec. 4]        |
+
+Each starts from classical scaling and converges until the Newton steps are below 1e-10 of the configuration's size.
+Single landmarks then move wherever their own stress is lower, and all converge again, until none does: so a
+landmark's own row is placed where the landmark is. The answer is centered and turned to its principal axes.
+
+Two landmarks are neighbors if one is among the k nearest of the other, nearest by positive dissimilarity, with
+everything as near as the k-th; [G eq. 29] counts pairs that are so both ways twice, here every pair counts once. A
+point is a neighbor of a landmark by the same rule. Sammon's weight 1 / d_x needs a floor for landmarks at
+dissimilarity 0: a thousandth of the smallest positive one, and at least a millionth of the largest.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.stress import SAME_PLACE, frame_of, settle
+from pipeline.numerics.mds import classical_mds, with_fixed_signs
+from pipeline.numerics.models.monotone import MonotoneMap, MonotonePoint, MonotoneStress
+from pipeline.numerics.models.smacof import Point, WeightedStress, minimize
+from pipeline.types import AnyArray, FloatArray
+
+METRIC, NONMETRIC, SAMMON = "metric-mds", "nonmetric-mds", "sammon"
+# Relative to the size of the start: what moves landmarks apart that coincide there, and what fills up components that
+# the dissimilarities have no positive eigenvalue for.
+JIGGLE, FILLING = 1e-6, 1e-2
+SEED = 20251113
+MAX_ROUNDS = 30
+# A dissimilarity this close to the k-th nearest counts as near: two shortest-path runs differ by as much.
+NEIGHBOR_TOLERANCE = 1e-6
+FLOOR_OF_SMALLEST, FLOOR_OF_LARGEST = 1e-3, 1e-6
+ROWS_PER_PASS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class StressPlacer:
+    """Landmarks scaled by stress, and what placing other points needs.
+
+    coordinates (m, d). stress: normalized as the method does; raw_stress: its numerator; start_stress: of the
+    classical start. converged: whether the last steps were below 1e-10 of the configuration's size.
+    weight_floor: the least dissimilarity in Sammon's weights, 0 if all weights are 1. n_neighbors: 0 if all pairs
+    count; otherwise neighbor_radii (m,), the dissimilarity of each landmark's k-th nearest.
+    knots, lower, upper (q,): the monotone map of non-metric scaling, empty for others.
+    """
+
+    kind: str
+    coordinates: FloatArray
+    stress: float
+    raw_stress: float
+    start_stress: float
+    n_iterations: int
+    converged: bool
+    weight_floor: float
+    n_neighbors: int
+    neighbor_radii: FloatArray
+    knots: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    @property
+    def residual_degree(self) -> int:
+        return 1
+
+    def place(self, to_landmarks: AnyArray) -> Placement:
+        """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes depend on no other row.
+
+        The residual is the root mean square, with the method's weights, of distances less dissimilarities (for
+        non-metric scaling, disparities). With n_neighbors <= d a point's place may not be unique.
+        """
+        rows = self._checked(to_landmarks)
+        unit = _unit(self.coordinates)
+        frame = frame_of(self.coordinates / unit)
+        slack = self.stress**2 if self.kind == NONMETRIC else 0.0
+        coordinates, residual = np.empty((len(rows), self.coordinates.shape[1])), np.empty(len(rows))
+        for first in range(0, len(rows), ROWS_PER_PASS):
+            part = slice(first, first + ROWS_PER_PASS)
+            some = np.ascontiguousarray(rows[part], dtype=np.float64)
+            lower, upper = self._intervals(some)
+            weights = self._weights(some, unit)
+            coordinates[part], residual[part] = settle(frame, some, (lower / unit, upper / unit), weights, slack)
+        return Placement(coordinates * unit, residual * unit)
+
+    def _intervals(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if self.kind != NONMETRIC:
+            return rows, rows
+        return MonotoneMap(self.knots, self.lower, self.upper).intervals(rows)
+
+    def _weights(self, rows: FloatArray, unit: float) -> FloatArray:
+        if self.kind != SAMMON:
+            return np.ones_like(rows)
+        weights = unit / np.maximum(rows, self.weight_floor)
+        if not self.n_neighbors:
+            return np.asarray(weights)
+        return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
+
+    def _checked(self, to_landmarks: AnyArray) -> AnyArray:
+        rows = checks.real_array("to_landmarks", to_landmarks, 2, allow_empty=True)
+        if rows.shape[1] != len(self.coordinates):
+            raise InvalidInputError(
+                f"to_landmarks has shape {rows.shape}; it must be (n_points, {len(self.coordinates)}), a row for each "
+                "point and a column for each landmark."
+            )
+        if len(rows):
+            checks.require_finite("to_landmarks", rows)
+            checks.require_nonnegative("to_landmarks", rows)
+            in_units = np.array([rows.max() / np.float64(_unit(self.coordinates))])
+            checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
+        return rows
+
+
+def metric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
+    """Scale m landmarks by their dissimilarities (m, m), not squared, to distances as near to them as can be."""
+    delta, unit = _checked(between, n_components)
+    problem = _Problem(METRIC, delta, WeightedStress(delta, np.ones((1, len(delta)))))
+    return _fitted(problem, n_components, unit)
+
+
+def nonmetric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
+    """Scale m landmarks by the order of their dissimilarities (m, m) alone.
+
+    Sizes are not determined by that; the configuration is given the size of the classical one.
+    """
+    delta, unit = _checked(between, n_components)
+    return _fitted(_Problem(NONMETRIC, delta, MonotoneStress(delta)), n_components, unit)
+
+
+def sammon(between: ArrayLike, n_components: int, n_neighbors: int | None = None) -> StressPlacer:
+    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: errors count relative to them.
+
+    With `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as classical scaling has them.
+    """
+    delta, unit = _checked(between, n_components)
+    floor = max(FLOOR_OF_SMALLEST * float(delta[delta > 0].min()), FLOOR_OF_LARGEST * float(delta.max()))
+    weights, radii, k = 1 / np.maximum(delta, floor), np.empty(0), 0
+    if n_neighbors is not None:
+        why = f"there are {len(delta)} landmarks"
+        k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(delta) - 1, why)
+        radii = _radii(delta, k)
+        weights *= _are_near(delta, radii, k)
+    with threadpool_limits(1, "blas"):
+        objective = WeightedStress(delta, weights)
+    return _fitted(_Problem(SAMMON, delta, objective, weights, floor, k, radii), n_components, unit)
+
+
+def _checked(between: ArrayLike, n_components: int) -> tuple[FloatArray, float]:
+    """The dissimilarities in units of a power of two near the largest, so that nothing overflows, and that unit."""
+    delta = checks.squared_dissimilarity_matrix("between", between)
+    if not delta.any():
+        raise InvalidInputError(
+            "between is all zero: every landmark is the same, so there is nothing to scale; use landmarks that differ."
+        )
+    why = f"fewer than the {len(delta)} landmarks"
+    checks.integer_in_range("n_components", n_components, 1, len(delta) - 1, why)
+    unit = _unit(delta)
+    return delta / unit, unit
+
+
+def _unit(values: FloatArray) -> float:
+    return math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1])
+
+
+def _radii(rows: FloatArray, n_neighbors: int) -> FloatArray:
+    """The k-th smallest positive entry of each row, infinite where there are fewer."""
+    positive = np.where(rows > 0, rows, np.inf)
+    return np.partition(positive, n_neighbors - 1, axis=1)[:, n_neighbors - 1]
+
+
+def _are_near(rows: FloatArray, radii: FloatArray, n_neighbors: int) -> AnyArray:
+    """Whether row and column are neighbors: within the row's k-th nearest, or within that of the column, `radii`."""
+    reach = np.maximum(_radii(rows, n_neighbors)[:, None], radii)
+    return np.asarray(rows <= (1 + NEIGHBOR_TOLERANCE) * reach)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Dissimilarities (m, m), what is minimized, and what `StressPlacer` needs to repeat it for one point."""
+
+    kind: str
+    between: FloatArray
+    objective: WeightedStress | MonotoneStress
+    weights: FloatArray | None = None
+    weight_floor: float = 0.0
+    n_neighbors: int = 0
+    neighbor_radii: FloatArray | None = None
+
+    def at(self, coordinates: FloatArray) -> Point:
+        return self.objective.at(np.ascontiguousarray(coordinates.T))
+
+    def placer(self, coordinates: FloatArray) -> StressPlacer:
+        """Landmarks at these coordinates, with figures and map, as if they were an answer."""
+        point = self.at(coordinates)
+        stress, raw_stress = self._figures(point)
+        empty = np.empty(0)
+        fitted = MonotoneMap(empty, empty, empty)
+        if isinstance(self.objective, MonotoneStress) and isinstance(point, MonotonePoint):
+            fitted = self.objective.map_of(point)
+        radii = empty if self.neighbor_radii is None else self.neighbor_radii
+        rule = self.weight_floor, self.n_neighbors, radii, *fitted
+        return StressPlacer(self.kind, coordinates, stress, raw_stress, stress, 0, False, *rule)
+
+    def _figures(self, point: Point) -> tuple[float, float]:
+        """Normalized and raw stress."""
+        if self.kind == NONMETRIC:
+            m, X = len(self.between), point.columns
+            return math.sqrt(point.value), point.value * m * float((X**2).sum())
+        if self.weights is None:
+            return math.sqrt(point.value / (float((self.between**2).sum()) / 2)), point.value
+        return point.value / (float(self.between[self.weights > 0].sum()) / 2), point.value
+
+
+def _fitted(problem: _Problem, n_components: int, unit: float) -> StressPlacer:
+    # On one thread: the bytes of sums in BLAS depend on how many threads share them.
+    with threadpool_limits(1, "blas"):
+        start = _classical_start(problem.between, n_components)
+        columns, n_iterations, converged = _descended(problem, _jiggled(start))
+        coordinates = _turned(columns.T)
+        if problem.kind == NONMETRIC:
+            coordinates *= np.linalg.norm(start) / np.linalg.norm(coordinates)
+        first, placer = problem.placer(start), problem.placer(coordinates)
+    # Descents only get lower, but for rounding: a start that is lower fits exactly.
+    best, converged = (first, True) if first.stress < placer.stress else (placer, converged)
+    return _in_units(replace(best, start_stress=first.stress, n_iterations=n_iterations, converged=converged), unit)
+
+
+def _in_units(placer: StressPlacer, unit: float) -> StressPlacer:
+    lengths = ("coordinates", "weight_floor", "neighbor_radii", "knots", "lower", "upper")
+    scaled = {name: getattr(placer, name) * unit for name in lengths}
+    raw = placer.raw_stress * (unit if placer.kind == SAMMON else unit**2)
+    return replace(placer, raw_stress=raw, **scaled)
+
+
+def _classical_start(delta: FloatArray, n_components: int) -> FloatArray:
+    """Classical scaling (m, d), with zeros for components that have no positive eigenvalue."""
+    try:
+        return classical_mds(delta**2, n_components).coordinates
+    except InvalidInputError:
+        n_positive = classical_mds(delta**2, 1).n_positive
+        start = np.zeros((len(delta), n_components))
+        start[:, :n_positive] = classical_mds(delta**2, n_positive).coordinates
+        return start
+
+
+def _jiggled(start: FloatArray) -> FloatArray:
+    """A start without coincidences, where stress has peaks that no derivative shows, and without empty components."""
+    rng = np.random.default_rng(SEED)
+    size = math.sqrt(float((start**2).sum()) / len(start))
+    scale = np.where(start.any(axis=0), JIGGLE, FILLING) * size
+    jiggled = start + scale * rng.standard_normal(start.shape)
+    return np.asarray(jiggled - jiggled.mean(axis=0))
+
+
+def _descended(problem: _Problem, start: FloatArray) -> tuple[FloatArray, int, bool]:
+    """Descents of all landmarks with moves of single ones between them, until neither gets lower."""
+    columns, n_iterations = np.ascontiguousarray(start.T), 0
+    for _ in range(MAX_ROUNDS):
+        minimum = minimize(problem.objective, columns)
+        n_iterations += minimum.n_iterations
+        moved = _with_moves(problem, minimum.point) if minimum.converged else minimum.point
+        if moved is minimum.point:
+            break
+        columns = moved.columns
+    return minimum.point.columns, n_iterations, minimum.converged
+
+
+def _with_moves(problem: _Problem, point: Point) -> Point:
+    """The configuration after moves of single landmarks to where their own stress is clearly lower."""
+    coordinates = _turned(point.columns.T)
+    placed = problem.placer(coordinates).place(problem.between).coordinates
+    size = math.sqrt(float((coordinates**2).sum()) / len(coordinates))
+    best = point
+    for i in np.flatnonzero(np.linalg.norm(placed - coordinates, axis=1) > SAME_PLACE * size):
+        moved = coordinates.copy()
+        moved[i] = placed[i]
+        trial = problem.at(moved)
+        if trial.value < best.value - best.rounding:
+            best, coordinates = trial, moved
+    return best
+
+
+def _turned(coordinates: FloatArray) -> FloatArray:
+    """Centered, along the principal axes, with fixed signs: the one representative of all its rigid motions."""
+    centered = coordinates - coordinates.mean(axis=0)
+    _, axes = np.linalg.eigh(centered.T @ centered)
+    return np.ascontiguousarray(with_fixed_signs(centered @ axes[:, ::-1]))

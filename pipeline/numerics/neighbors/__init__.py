@@ -1,0 +1,5 @@
+"""Nearest neighbors, exactly ranked: by trees in few dimensions, by matrix products in many, within a radius."""
+
+from pipeline.numerics.neighbors.exact import nearest_neighbors
+
+__all__ = ["nearest_neighbors"]

@@ -1,0 +1,241 @@
+"""Exact nearest neighbors whose bytes do not depend on how the queries were batched.
+
+A fast search (k-d tree in low dimension, float32 matrix products otherwise) only proposes candidates, with a margin for
+its rounding; the answer is ranked by distances summed in float64 in a fixed order, ties by row number.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial import KDTree
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.neighbors.products import (
+    PORTION,
+    Portion,
+    clear,
+    distance_between,
+    distance_of_rows,
+    insert,
+    insert_into_row,
+    local_portions,
+    n_listed,
+    portions,
+)
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+# Above this dimension a k-d tree visits most of its leaves, and a matrix product is faster.
+KD_TREE_MAX_DIMENSION = 10
+# Queries whose distances to all points are sorted at once, in numbers of distances: 8 MB.
+SORTED_ENTRIES = 1 << 20
+# Points whose squared distances are held at once in few columns: 2 KB.
+DIRECT_BLOCK = 256
+# Where a query asks for more than one in so many of the points, all distances are sorted.
+MANY_ASKED = 8
+# Points in one portion of a search for each neighbor that is asked for, if they are more than a usual portion.
+POINTS_PER_NEIGHBOR = 128
+# Relative rounding of the k-d tree's own distances, with room to spare.
+TREE_MARGIN = 1e-9
+
+
+def nearest_neighbors(
+    reference: ArrayLike, queries: ArrayLike, n_neighbors: int, n_jobs: int = 1
+) -> tuple[FloatArray, IntArray]:
+    """Euclidean distances (p, k) and row numbers (p, k) of each query's k nearest reference points, nearest first.
+
+    `n_jobs` threads search the tree that serves up to 10 dimensions; above, BLAS has threads of its own.
+    """
+    points = checks.real_array("reference", reference, 2)
+    targets = checks.real_array("queries", queries, 2)
+    if targets.shape[1] != points.shape[1]:
+        raise InvalidInputError(
+            f"queries has {targets.shape[1]} columns and reference {points.shape[1]}; they must be the same features."
+        )
+    why = f"reference has {len(points)} points"
+    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(points), why)
+    for name, array in (("reference", points), ("queries", targets)):
+        checks.require_finite(name, array)
+        checks.require_not_too_large(name, array)
+    # Only of the reference: a query beside the origin is as good as any, alone or in company.
+    checks.require_not_too_small("reference", points)
+    return NeighborSearch(points).query(targets, k, n_jobs)
+
+
+def neighbors_within(points: ArrayLike, n_neighbors: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
+    """The k nearest other points of every point, itself left out: distances (n, k) and row numbers (n, k)."""
+    array = checks.real_array("points", points, 2)
+    why = f"there are {len(array)} points and a point is not its own neighbor"
+    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(array) - 1, why)
+    distances, indices = nearest_neighbors(array, array, k + 1, n_jobs)
+    itself = indices == np.arange(len(array))[:, None]
+    # Where more than k duplicates stand in lower rows the point itself is not listed; then the last one goes.
+    itself[~itself.any(axis=1), -1] = True
+    return distances[~itself].reshape(-1, k), indices[~itself].reshape(-1, k)
+
+
+class NeighborSearch:
+    """A search among fixed reference points, for callers that have checked their arrays and ask more than once."""
+
+    def __init__(self, points: AnyArray, use_tree: bool | None = None) -> None:
+        self.points = points
+        wants_tree = points.shape[1] <= KD_TREE_MAX_DIMENSION if use_tree is None else use_tree
+        self._tree = KDTree(points) if wants_tree else None
+        self._portions: dict[int, list[Portion]] = {}
+
+    def query(self, queries: AnyArray, k: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
+        """Distances (p, k) and row numbers (p, k), nearest first, ties by row."""
+        distances = np.full((len(queries), k), np.inf)
+        indices = np.full((len(queries), k), -1, dtype=np.int64)
+        if self._tree is not None:
+            self._by_tree(self._tree, queries, n_jobs, distances, indices)
+        elif MANY_ASKED * k > len(self.points):
+            self._by_sorting(queries, distances, indices)
+        else:
+            nobody = np.full(len(queries), -1)
+            for portion in self._portions_for(k):
+                portion.refine(queries, nobody, distances, indices)
+        return distances, indices
+
+    def _portions_for(self, k: int) -> list[Portion]:
+        """The points in portions: larger ones for long lists, which would be filled anew with every nearer portion."""
+        size = max(PORTION, POINTS_PER_NEIGHBOR * k)
+        if size not in self._portions:
+            self._portions[size] = list(local_portions(self.points, size))
+        return self._portions[size]
+
+    def _by_tree(self, tree: KDTree, queries: AnyArray, n_jobs: int, distances: FloatArray, indices: IntArray) -> None:
+        """Ask the tree for a few more than k; rows whose ties run beyond those are ranked against all points."""
+        k = distances.shape[1]
+        open_rows = np.arange(len(queries))
+        for n_candidates in (k + 1, 4 * k + 16):
+            if len(open_rows) == 0 or n_candidates >= len(self.points):
+                break
+            answer = tree.query(queries[open_rows], k=n_candidates, workers=n_jobs)
+            proposed, candidates = (np.reshape(part, (-1, n_candidates)) for part in answer)
+            # Complete once a candidate lies clearly beyond the k-th: no point left out can tie with it.
+            complete = proposed[:, -1] > proposed[:, k - 1] * (1 + TREE_MARGIN)
+            rows = open_rows[complete]
+            _rank_candidates(self.points, queries, rows, candidates[complete].astype(np.int64), distances, indices)
+            open_rows = open_rows[~complete]
+        _rank_all(self.points, queries, open_rows, distances, indices)
+
+    def _by_sorting(self, queries: AnyArray, distances: FloatArray, indices: IntArray) -> None:
+        """Many neighbors of each query: to insert each into a list takes longer than to sort all distances."""
+        k, step = distances.shape[1], max(1, SORTED_ENTRIES // len(self.points))
+        columns = np.ascontiguousarray(self.points.T, dtype=np.float64)
+        for first in range(0, len(queries), step):
+            block = slice(first, first + step)
+            apart = np.empty((len(queries[block]), len(self.points)))
+            _all_distances(columns, queries[block], apart)
+            indices[block] = np.argsort(apart, axis=1, kind="stable")[:, :k]
+            distances[block] = np.take_along_axis(apart, indices[block], axis=1)
+
+
+@compiled
+def _all_distances(columns: AnyArray, queries: AnyArray, apart: AnyArray) -> None:
+    for i in range(len(queries)):
+        for first in range(0, columns.shape[1], DIRECT_BLOCK):
+            _squared_distances(columns, first, queries[i], apart[i, first : first + DIRECT_BLOCK])
+        apart[i] = np.sqrt(apart[i])
+
+
+@compiled
+def _rank_candidates(
+    points: AnyArray, queries: AnyArray, rows: AnyArray, candidates: AnyArray, distances: AnyArray, indices: AnyArray
+) -> None:
+    for j in range(len(rows)):
+        i = rows[j]
+        n_found = 0
+        for c in range(candidates.shape[1]):
+            apart = distance_of_rows(points, candidates[j, c], queries, i)
+            n_found = insert_into_row(distances, indices, i, n_found, apart, candidates[j, c])
+
+
+@compiled
+def _rank_all(points: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray, indices: AnyArray) -> None:
+    for i in rows:
+        clear(distances[i], indices[i])
+        for row in range(len(points)):
+            insert(distances[i], indices[i], distance_between(points[row], queries[i]), row)
+
+
+def refine_neighbors(
+    points: AnyArray, rows: IntArray, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray
+) -> None:
+    """Bring more points into the k nearest of some queries, in place: distances (p, k) and their rows (p, k).
+
+    Lists start with distance inf and row -1. A query's own row is left out. In whatever portions and order points
+    come, the end is the same: the nearest of them all, exactly, ties by row.
+    """
+    if points.shape[1] <= KD_TREE_MAX_DIMENSION:
+        columns = np.ascontiguousarray(points.T, dtype=np.float64)
+        _refine_few_columns(columns, rows, queries, own, distances, found)
+    else:
+        for portion in portions(points, rows):
+            portion.refine(queries, own, distances, found)
+
+
+@compiled
+def _refine_few_columns(
+    columns: AnyArray, rows: AnyArray, queries: AnyArray, own: AnyArray, distances: AnyArray, found: AnyArray
+) -> None:
+    """All squared distances of a query, a block of points at a time and column by column, which vectorizes."""
+    buffer = np.empty(DIRECT_BLOCK)
+    n_points = columns.shape[1]
+    for i in range(len(queries)):
+        limit = _squared_limit(distances[i])
+        for first in range(0, n_points, DIRECT_BLOCK):
+            squares = buffer[: min(DIRECT_BLOCK, n_points - first)]
+            least = _squared_distances(columns, first, queries[i], squares)
+            if least > limit:
+                continue
+            for j in range(len(squares)):
+                if squares[j] <= limit and rows[first + j] != own[i]:
+                    insert(distances[i], found[i], math.sqrt(squares[j]), rows[first + j])
+                    limit = _squared_limit(distances[i])
+
+
+@compiled
+def _squared_distances(columns: AnyArray, first: int, query: AnyArray, squares: AnyArray) -> float:
+    """Fill in the squared distances of a query to the points from `first` on; the least of them."""
+    squares[:] = 0.0
+    for k in range(len(columns)):
+        column, value = columns[k, first : first + len(squares)], np.float64(query[k])
+        for j in range(len(squares)):
+            difference = column[j] - value
+            squares[j] += difference * difference
+    least = np.inf
+    for j in range(len(squares)):
+        least = min(least, squares[j])
+    return least
+
+
+@compiled
+def _squared_limit(distances: AnyArray) -> float:
+    """No square above it has a root that belongs into the list; rounded up, for the list's own are roots."""
+    return float(distances[-1] * distances[-1] * (1 + 1e-12))
+
+
+@compiled
+def insert_labelled(
+    points: AnyArray,
+    labels: AnyArray,
+    queries: AnyArray,
+    own: AnyArray,
+    rows: AnyArray,
+    candidates: AnyArray,
+    distances: AnyArray,
+    found: AnyArray,
+) -> None:
+    """Bring candidates (r, c), given by their places among the points, into the lists of some rows of the queries."""
+    for j in range(len(rows)):
+        i = rows[j]
+        n_found = n_listed(found, i)
+        for c in range(candidates.shape[1]):
+            place = candidates[j, c]
+            if labels[place] != own[i]:
+                apart = distance_of_rows(points, place, queries, i)
+                n_found = insert_into_row(distances, found, i, n_found, apart, labels[place])

@@ -1,0 +1,371 @@
+"""Nearest neighbors in many dimensions: float32 matrix products say which points to look at, float64 ranks them.
+
+Points p and queries q are taken relative to the points' mean and scaled by powers of two so that none is longer than
+1. A product of [q, 1] with [-2p, p'p] is then the squared distance of both, less q'q. Its rounding is bounded, so a
+point whose product says that it is farther than the k-th so far by more than that bound needs no look.
+
+Lists of the nearest so far: sorted by distance, ties by row. What comes in, in any order, the end is the same.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+
+@compiled
+def clear(distances: AnyArray, indices: AnyArray) -> None:
+    distances[:] = np.inf
+    indices[:] = -1
+
+
+@compiled
+def insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) -> None:
+    """Put (distance, row) into its place in a list sorted by distance, then row, if it belongs there."""
+    place = len(distances) - 1
+    if distance > distances[place] or (distance == distances[place] and row > indices[place] >= 0):
+        return
+    while place > 0 and (
+        distance < distances[place - 1] or (distance == distances[place - 1] and row < indices[place - 1])
+    ):
+        distances[place], indices[place] = distances[place - 1], indices[place - 1]
+        place -= 1
+    distances[place], indices[place] = distance, row
+
+
+@compiled
+def distance_between(a: AnyArray, b: AnyArray) -> float:
+    """Rooted before it is ranked: squares that differ may have equal roots, and ties are those of what is returned."""
+    total = 0.0
+    for k in range(len(a)):
+        difference = np.float64(a[k]) - np.float64(b[k])
+        total += difference * difference
+    return math.sqrt(total)
+
+
+@compiled
+def insert_into_row(distances: AnyArray, indices: AnyArray, row: int, n_found: int, distance: float, index: int) -> int:
+    """`insert` into one row of many lists, of which `n_found` places are filled; how many are filled then.
+
+    Without slices, which cost more than all the rest in an inner loop; without signs, for a place that may be negative
+    is looked at first; and only what is filled is moved.
+    """
+    i, place = np.uint64(row), np.uint64(min(n_found, distances.shape[1] - 1))
+    if n_found > place and (
+        distance > distances[i, place] or (distance == distances[i, place] and index > indices[i, place])
+    ):
+        return n_found
+    while place > 0:
+        before = place - np.uint64(1)
+        if not (distance < distances[i, before] or (distance == distances[i, before] and index < indices[i, before])):
+            break
+        distances[i, place], indices[i, place] = distances[i, before], indices[i, before]
+        place = before
+    distances[i, place], indices[i, place] = distance, index
+    return int(min(n_found + 1, distances.shape[1]))
+
+
+@compiled
+def n_listed(indices: AnyArray, row: int) -> int:
+    """How many places of one of many lists are filled; the rest is -1."""
+    i, n_found = np.uint64(row), 0
+    while n_found < indices.shape[1] and indices[i, np.uint64(n_found)] >= 0:
+        n_found += 1
+    return n_found
+
+
+@compiled
+def distance_of_rows(points: AnyArray, i: int, others: AnyArray, j: int) -> float:
+    """`distance_between` two rows, to the bit."""
+    one, other, total = np.uint64(i), np.uint64(j), 0.0
+    for k in range(points.shape[1]):
+        axis = np.uint64(k)
+        difference = np.float64(points[one, axis]) - np.float64(others[other, axis])
+        total += difference * difference
+    return math.sqrt(total)
+
+
+# Points that are compared with queries at once, few enough for products of many queries to stay in the cache.
+PORTION = 2048
+# Entries of one block of products, 1 MB, which stay in the cache until they have been looked through.
+BLOCK_ENTRIES = 1 << 18
+# Entries that are compared with the limit at once, in vector registers; most such runs have no hit.
+RUN = 64
+# Products of which the least stands for all where a limit is looked for.
+SHARE = 16
+# Points this much farther from the mean than most, squared, are looked at apart: the bound grows with the farthest.
+FAR = 64.0
+SINGLE, DOUBLE = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
+# What numbers too small for float32 may add up to, in up to a million columns; entries are at most of order 1.
+UNDERFLOW = 2.0**-100
+# Points nearer to their mean than 2 to this are not scaled up further: squares of the scale must not overflow.
+LEAST_EXPONENT = -400
+
+
+def portions(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
+    """Points (n, D) with their rows (n,), so many at a time as are looked at together, outliers apart."""
+    n_parts = -(-len(points) // PORTION)
+    bounds = [len(points) * part // n_parts for part in range(n_parts + 1)]
+    for first, last in pairwise(bounds):
+        yield from _alike(points[first:last], rows[first:last])
+
+
+def local_portions(points: AnyArray, at_most: int = PORTION) -> Iterator["Portion"]:
+    """The same of points in any order, known by their places: cut in halves along the widest axis until few enough."""
+    pieces = [np.arange(len(points))]
+    while pieces:
+        piece = pieces.pop()
+        if len(piece) <= at_most:
+            yield from _alike(points[piece], piece)
+        else:
+            here, middle = points[piece], len(piece) // 2
+            order = np.argpartition(here[:, np.argmax(np.ptp(here, axis=0))], middle)
+            pieces += [piece[order[middle:]], piece[order[:middle]]]
+
+
+def _alike(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
+    center = points.mean(axis=0, dtype=np.float64)
+    squares = np.empty(len(points))
+    _squared_lengths(points, center, squares)
+    longest, middle = squares.max(), np.partition(squares, len(squares) // 2)[len(squares) // 2]
+    if longest > FAR * middle:
+        far = squares > FAR * middle
+        for part in (~far, far):
+            yield from _alike(points[part], rows[part])
+    else:
+        yield Portion(points, rows, center, math.sqrt(longest))
+
+
+class Portion:
+    """Points (n, D) that are looked at together, each known by a row (n,); ties are broken by it.
+
+    center: any place among them. longest: the distance of the farthest from there.
+    """
+
+    def __init__(self, points: AnyArray, rows: IntArray, center: FloatArray, longest: float) -> None:
+        self._points, self._rows = points, rows
+        self._center, self._longest = center, longest
+        self._exponent = max(LEAST_EXPONENT, math.frexp(longest)[1])
+        self._factors = np.empty((len(points), points.shape[1] + 1), dtype=np.float32)
+        _convert_points(points, center, math.ldexp(1.0, -self._exponent), self._factors)
+
+    def refine(
+        self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, among: IntArray | None = None
+    ) -> None:
+        """Bring these points into the lists of the k nearest of some queries, or of some of them, in place."""
+        chosen = np.arange(len(queries)) if among is None else among
+        step = max(1, min(len(chosen), BLOCK_ENTRIES // len(self._points)))
+        room = self.room(step)
+        for first in range(0, len(chosen), step):
+            block = self.multiply(queries, chosen[first : first + step], distances[:, -1], room)
+            _refine_block(self._points, self._rows, queries, own, block, room.products, room.bounds, distances, found)
+
+    def room(self, n_queries: int) -> "Room":
+        n_points, n_factors = self._factors.shape
+        return Room(
+            np.empty(n_queries, dtype=np.int64),
+            np.empty((n_queries, n_factors), dtype=np.float32),
+            np.empty((n_queries, n_points), dtype=np.float32),
+            np.empty((n_queries, 3)),
+        )
+
+    def multiply(self, queries: AnyArray, among: IntArray, limits: FloatArray, room: "Room") -> IntArray:
+        """Fill in products and bounds of those among some queries with points within their limits (p,); which are."""
+        sizes = self._exponent, self._longest
+        n_near = _convert_queries(queries, among, limits, self._center, *sizes, room.near, room.factors, room.bounds)
+        np.matmul(room.factors[:n_near], self._factors.T, out=room.products[:n_near])
+        return room.near[:n_near]
+
+
+class Room(NamedTuple):
+    """Where the products of some queries are computed.
+
+    bounds (b, 3): q'q, the margin for rounding, and what both and the square of a distance are to be multiplied by for
+    them to be compared with products.
+    """
+
+    near: IntArray
+    factors: AnyArray
+    products: AnyArray
+    bounds: FloatArray
+
+
+@compiled
+def _squared_lengths(points: AnyArray, center: AnyArray, squares: AnyArray) -> None:
+    for i in range(len(points)):
+        squares[i] = _squared_length(points[i], center)
+
+
+@compiled
+def _squared_length(point: AnyArray, center: AnyArray) -> float:
+    total = 0.0
+    for k in range(len(center)):
+        difference = np.float64(point[k]) - center[k]
+        total += difference * difference
+    return total
+
+
+@compiled
+def _convert_points(points: AnyArray, center: AnyArray, scale: float, factors: AnyArray) -> None:
+    n_columns = len(center)
+    for i in range(len(points)):
+        point, row, square = points[i], factors[i], 0.0
+        for k in range(n_columns):
+            value = (np.float64(point[k]) - center[k]) * scale
+            row[k] = -2.0 * value
+            square += value * value
+        row[n_columns] = square
+
+
+@compiled
+def _convert_queries(
+    queries: AnyArray,
+    among: AnyArray,
+    limits: AnyArray,
+    center: AnyArray,
+    exponent: int,
+    longest: float,
+    near: AnyArray,
+    factors: AnyArray,
+    bounds: AnyArray,
+) -> int:
+    """Those queries that no ball around all points is too far from; how many there are.
+
+    One that is longer than all points is scaled by its own length: however far it is, nothing overflows.
+    """
+    n_columns, n_near = len(center), 0
+    for i in among:
+        query, row = queries[i], factors[n_near]
+        square = _squared_length(query, center)
+        length = math.sqrt(square)
+        if length - longest > limits[i] + 4.0 * DOUBLE * (n_columns + 8) * (length + longest):
+            continue
+        own_exponent = max(exponent, math.frexp(max(length, longest))[1])
+        scale = math.ldexp(1.0, -own_exponent)
+        for k in range(n_columns):
+            row[k] = (np.float64(query[k]) - center[k]) * scale
+        row[n_columns] = math.ldexp(1.0, exponent - own_exponent)
+        near[n_near] = i
+        bounds[n_near, 0] = square
+        bounds[n_near, 1] = rounding_margin(n_columns, length, longest)
+        bounds[n_near, 2] = math.ldexp(1.0, -exponent - own_exponent)
+        n_near += 1
+    return n_near
+
+
+@compiled
+def rounding_margin(n_columns: int, length: float, longest: float) -> float:
+    """Bound on what rounding does to p'p - 2 q'p, and to squares of distances that it is compared with.
+
+    With u = SINGLE / 2: converting p and q to float32 and p'p again changes terms by at most 3u of p'p + 2|q||p|, and a
+    sum of D + 1 products, in any order, by (D + 1) u of it and little more. Twice over that is D + 8 of SINGLE. Squares
+    of distances themselves, in float64, are no longer than |q| + |p|.
+    """
+    in_single = SINGLE * (n_columns + 8) * longest * (longest + 2.0 * length)
+    return in_single + 4.0 * DOUBLE * (n_columns + 8) * (length + longest) ** 2
+
+
+@compiled
+def _refine_block(
+    points: AnyArray,
+    rows: AnyArray,
+    queries: AnyArray,
+    own: AnyArray,
+    among: AnyArray,
+    products: AnyArray,
+    bounds: AnyArray,
+    distances: AnyArray,
+    found: AnyArray,
+) -> None:
+    """Only points whose product comes within rounding of the k-th distance so far are looked at exactly."""
+    places = np.empty(len(points), dtype=np.int64)
+    minima = np.empty(len(points) // SHARE, dtype=np.float32)
+    least = np.empty(distances.shape[1] + 1, dtype=np.float32)
+    for b in range(len(among)):
+        i = among[b]
+        limit = _limit(distances[i, -1], bounds[b])
+        if limit == np.inf:
+            limit = _limit_within(products[b], bounds[b], minima, least)
+        n_hits = _hits(products[b], limit, places)
+        for place in places[:n_hits]:
+            if products[b, place] <= limit and rows[place] != own[i]:
+                insert(distances[i], found[i], distance_between(points[place], queries[i]), rows[place])
+                limit = min(limit, _limit(distances[i, -1], bounds[b]))
+
+
+@compiled
+def _limit(distance: float, bound: AnyArray) -> np.float32:
+    """No product above it is of a point within that distance; rounded up."""
+    limit = (distance * distance - bound[0] + bound[1]) * bound[2] + UNDERFLOW
+    return np.float32(limit + abs(limit) * SINGLE)
+
+
+@compiled
+def _limit_within(products: AnyArray, bound: AnyArray, minima: AnyArray, least: AnyArray) -> np.float32:
+    """No product above it is of one of the k nearest of these points. minima (n // SHARE,) and least (k + 1,) are room.
+
+    Where k is small beside the points, the least of every SHARE of them stand for those: fewer to choose from, and of
+    the k + 1 least of them none is below one of the k + 1 least of all. One more than k, for the query itself may be
+    among the points. Hundreds are kept as a heap, the largest on top; to keep them sorted would take longer.
+    """
+    least[:] = np.inf
+    if len(minima) >= 2 * len(least):
+        minima[:] = products[: len(minima)]
+        for share in range(1, SHARE):
+            others = products[share * len(minima) : (share + 1) * len(minima)]
+            for j in range(len(minima)):
+                minima[j] = others[j] if others[j] < minima[j] else minima[j]
+        _keep_least(minima, least)
+    else:
+        _keep_least(products, least)
+    limit = np.float64(least[0]) + 2.0 * (bound[1] * bound[2] + UNDERFLOW)
+    return np.float32(limit + abs(limit) * SINGLE)
+
+
+@compiled
+def _keep_least(values: AnyArray, least: AnyArray) -> None:
+    for value in values:
+        if value < least[0]:
+            _replace_largest(least, value)
+
+
+@compiled
+def _replace_largest(heap: AnyArray, value: np.float32) -> None:
+    """Put a value into a heap in place of the largest, which is on top."""
+    n, place = np.uint64(len(heap)), np.uint64(0)
+    while True:
+        child = np.uint64(2) * place + np.uint64(1)
+        if child + np.uint64(1) < n and heap[child + np.uint64(1)] > heap[child]:
+            child += np.uint64(1)
+        if child >= n or heap[child] <= value:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = value
+
+
+@compiled
+def _hits(products: AnyArray, limit: np.float32, places: AnyArray) -> int:
+    """List the places of products up to a limit; how many there are."""
+    n_hits = 0
+    n_runs = len(products) // RUN
+    for run in range(n_runs):
+        first = run * RUN
+        any_hit = np.int32(0)
+        for j in range(RUN):
+            any_hit = np.int32(any_hit | np.int32(products[first + j] <= limit))
+        if any_hit:
+            for j in range(first, first + RUN):
+                if products[j] <= limit:
+                    places[n_hits] = j
+                    n_hits += 1
+    for j in range(n_runs * RUN, len(products)):
+        if products[j] <= limit:
+            places[n_hits] = j
+            n_hits += 1
+    return n_hits

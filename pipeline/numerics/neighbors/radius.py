@@ -1,0 +1,297 @@
+"""All points within a radius, exactly: lists of uneven length whose bytes do not depend on how queries were batched.
+
+As in `neighbors`, a fast search (k-d trees in few dimensions, float32 matrix products otherwise) only proposes pairs,
+with a margin for its rounding; what counts is the distance summed in float64 in a fixed order.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial import KDTree
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled, prefetch
+from pipeline.numerics.neighbors.exact import KD_TREE_MAX_DIMENSION, TREE_MARGIN
+from pipeline.numerics.neighbors.products import BLOCK_ENTRIES, PORTION, SINGLE, UNDERFLOW, Portion, distance_of_rows
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+
+# Neighbors of all queries together: 2 GB as lists, and about as much while they are found.
+MOST_LISTED = 1 << 27
+# Queries whose neighbors are found together, fewer where they have so many pairs: 100 MB.
+QUERIES_AT_ONCE, PAIRS_AT_ONCE = 1 << 13, 1 << 21
+
+
+class RadiusLists(NamedTuple):
+    """Neighbors of q queries: those of query i are at offsets[i] up to offsets[i + 1] of both other arrays.
+
+    offsets: (q + 1,). indices: rows of the reference. distances: rising within a query, ties by lower row.
+    """
+
+    offsets: IntArray
+    indices: IntArray
+    distances: FloatArray
+
+    @property
+    def sizes(self) -> IntArray:
+        """How many neighbors each query has."""
+        return np.diff(self.offsets)
+
+    def of(self, queries: IntArray) -> "RadiusLists":
+        """The lists of some queries (p,)."""
+        sizes = self.sizes[queries]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[queries] - offsets[:-1], sizes)
+        return RadiusLists(offsets, self.indices[places], self.distances[places])
+
+
+class Pairs(NamedTuple):
+    """Queries (r,) and points (r,) that are near each other, by their places, and how far they are apart (r,)."""
+
+    queries: IntArray
+    points: IntArray
+    distances: FloatArray
+
+    def where(self, chosen: BoolArray) -> "Pairs":
+        return Pairs(self.queries[chosen], self.points[chosen], self.distances[chosen])
+
+
+def radius_lists(reference: ArrayLike, queries: ArrayLike, radius: float, n_threads: int = 1) -> RadiusLists:
+    """Every reference point (n, D) whose Euclidean distance to a query (q, D) is at most `radius`, nearest first.
+
+    A query that is a reference point has itself in its list, at distance 0.
+    """
+    points = checks.real_array("reference", reference, 2)
+    targets = checks.real_array("queries", queries, 2, allow_empty=True)
+    if targets.shape[1] != points.shape[1]:
+        raise InvalidInputError(
+            f"queries has {targets.shape[1]} columns and reference {points.shape[1]}; they must be the same features."
+        )
+    within = checks.number_in_range("radius", radius, 0.0, checks.LARGEST_SIZE)
+    for name, array in (("reference", points), ("queries", targets)):
+        if array.size:
+            checks.require_finite(name, array)
+            checks.require_not_too_large(name, array)
+    return RadiusSearch(points).lists(targets, within, n_threads)
+
+
+class Room:
+    """How many pairs may still be found among the neighbors of so many queries; shared by threads."""
+
+    def __init__(self, n_queries: int, radius: float, most: int = MOST_LISTED) -> None:
+        self._n_queries, self._radius, self._most = n_queries, radius, most
+        self._lock, self._taken = Lock(), 0
+
+    def take(self, n_pairs: int) -> None:
+        """So many more were found: an error once lists would not fit into memory."""
+        with self._lock:
+            self._taken += n_pairs
+        if self._taken > self._most:
+            raise InvalidInputError(
+                f"radius={self._radius:g} gives each of {self._n_queries:,} points more than "
+                f"{self._taken / self._n_queries:,.0f} neighbors in the mean; more than {self._most:,} together do not "
+                "fit into memory. Choose a smaller radius, or n_neighbors instead."
+            )
+
+
+class RadiusSearch:
+    """A search among fixed points (n, D), for callers that have checked their arrays and ask more than once."""
+
+    def __init__(self, points: AnyArray) -> None:
+        self.points = points
+        few = points.shape[1] <= KD_TREE_MAX_DIMENSION
+        self._tree = KDTree(points) if few else None
+        self._pieces = [] if few else [_Piece(points, places) for places in _local_pieces(points)]
+
+    def lists(self, queries: AnyArray, radius: float, n_threads: int = 1, most: int = MOST_LISTED) -> RadiusLists:
+        """Places and distances of the points within `radius` of each query."""
+        room = Room(len(queries), radius, most)
+
+        def listed(first: int) -> RadiusLists:
+            block = queries[first : first + QUERIES_AT_ONCE]
+            return lists_of(len(block), self._counted_pairs(block, radius, room))
+
+        with ThreadPoolExecutor(n_threads) as pool:
+            parts = list(pool.map(listed, range(0, len(queries), QUERIES_AT_ONCE)))
+        return joined_lists(parts)
+
+    def pairs(self, queries: AnyArray, radius: float) -> Iterator[Pairs]:
+        """The pairs within `radius`, each once, some at a time in no order."""
+        if self._tree is None:
+            yield from self._by_products(queries, radius)
+        elif len(queries):
+            yield from self._by_tree(self._tree, queries, radius, 0)
+
+    def _counted_pairs(self, queries: AnyArray, radius: float, room: Room) -> Pairs:
+        parts = []
+        for pairs in self.pairs(queries, radius):
+            room.take(len(pairs.queries))
+            parts.append(pairs)
+        return joined_pairs(parts)
+
+    def _by_tree(self, tree: KDTree, queries: AnyArray, radius: float, first: int) -> Iterator[Pairs]:
+        """Two trees know how many pairs there are before they list them."""
+        reach, others = radius * (1 + TREE_MARGIN), KDTree(queries)
+        if len(queries) > 1 and others.count_neighbors(tree, reach) > PAIRS_AT_ONCE:
+            middle = len(queries) // 2
+            yield from self._by_tree(tree, queries[:middle], radius, first)
+            yield from self._by_tree(tree, queries[middle:], radius, first + middle)
+            return
+        found = others.sparse_distance_matrix(tree, reach, output_type="ndarray")
+        pairs = self._within(queries, found["i"].astype(np.int64), found["j"].astype(np.int64), radius)
+        yield pairs._replace(queries=pairs.queries + first)
+
+    def _by_products(self, queries: AnyArray, radius: float) -> Iterator[Pairs]:
+        limits, everyone = np.full(len(queries), radius), np.arange(len(queries))
+        for piece in self._pieces:
+            step = max(1, min(len(queries), BLOCK_ENTRIES // len(piece.places)))
+            for first in range(0, len(queries), step):
+                rows, places = piece.proposed(queries, everyone[first : first + step], limits)
+                yield self._within(queries, rows, places, radius)
+
+    def _within(self, queries: AnyArray, rows: IntArray, places: IntArray, radius: float) -> Pairs:
+        """Of proposed pairs those that are indeed within the radius."""
+        distances = np.empty(len(rows))
+        _distances_of_pairs(self.points, places, queries, rows, distances)
+        near = distances <= radius
+        return Pairs(rows[near], places[near], distances[near])
+
+
+class _Piece:
+    """Some of the points, given by their places, and the products that say which queries may be near them."""
+
+    def __init__(self, points: AnyArray, places: IntArray) -> None:
+        self.places = places
+        members = points[places]
+        center = members.mean(axis=0, dtype=np.float64)
+        longest = float(np.sqrt(np.square(members - center).sum(axis=1).max()))
+        self._portion = Portion(members, places, center, longest * (1 + TREE_MARGIN))
+
+    def proposed(self, queries: AnyArray, among: IntArray, limits: FloatArray) -> tuple[IntArray, IntArray]:
+        """Places of queries, among some, and of points whose distance may be within a query's limit."""
+        room = self._portion.room(len(among))
+        near = self._portion.multiply(queries, among, limits, room)
+        squares, margins, scales = room.bounds[: len(near)].T
+        # No product above it, rounded up, is of a point within the limit.
+        highest = (limits[near] ** 2 - squares + margins) * scales + UNDERFLOW
+        highest += np.abs(highest) * SINGLE
+        rows, members = np.nonzero(room.products[: len(near)] <= highest.astype(np.float32)[:, None])
+        return near[rows], self.places[members]
+
+
+def _local_pieces(points: AnyArray) -> Iterator[IntArray]:
+    """The places of all points, few enough at a time: cut in halves along the widest axis."""
+    pieces = [np.arange(len(points))]
+    while pieces:
+        piece = pieces.pop()
+        if len(piece) <= PORTION:
+            yield piece
+        else:
+            here, middle = points[piece], len(piece) // 2
+            order = np.argpartition(here[:, np.argmax(np.ptp(here, axis=0))], middle)
+            pieces += [piece[order[middle:]], piece[order[:middle]]]
+
+
+def joined_pairs(parts: list[Pairs]) -> Pairs:
+    """One after the other."""
+    nothing = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    return Pairs(*(np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)))
+
+
+def lists_of(n_queries: int, pairs: Pairs) -> RadiusLists:
+    """Pairs in any order as the lists of each query."""
+    order = np.lexsort((pairs.points, pairs.distances, pairs.queries))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(pairs.queries, minlength=n_queries))])
+    return RadiusLists(offsets, pairs.points[order], pairs.distances[order])
+
+
+def even_lists(distances: FloatArray, indices: AnyArray) -> RadiusLists:
+    """Lists (q, k) that are all of the same length."""
+    offsets = np.arange(len(indices) + 1) * indices.shape[1]
+    return RadiusLists(offsets, indices.ravel(), distances.ravel())
+
+
+def joined_lists(parts: list[RadiusLists]) -> RadiusLists:
+    """The lists of several runs of queries, one run after the other."""
+    sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
+    indices = [np.empty(0, np.int64), *(part.indices for part in parts)]
+    distances = [np.empty(0), *(part.distances for part in parts)]
+    return RadiusLists(np.cumsum(np.concatenate(sizes)), np.concatenate(indices), np.concatenate(distances))
+
+
+def rows_through_lists(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
+    """Path lengths (q, m) of new points to the landmarks, given their neighbors and those points' (n, m); infinite
+    where a list is empty.
+
+    A point at no distance from its nearest neighbor is that neighbor: it gets that one's lengths to the bit.
+    """
+    rows = np.full((len(lists.offsets) - 1, to_landmarks.shape[1]), np.inf, dtype=to_landmarks.dtype)
+    _through_lists(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
+    return rows
+
+
+def rows_with_and_without_last(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
+    """Like `rows_through_lists` in single precision, to which the points' lengths are rounded first; and again without
+    the farthest neighbor of each query that has another (q, 2, m)."""
+    rows = np.full((len(lists.offsets) - 1, 2, to_landmarks.shape[1]), np.inf, dtype=np.float32)
+    _with_and_without_last(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
+    return rows
+
+
+@compiled
+def _through_lists(
+    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
+) -> None:
+    for i in range(len(rows)):
+        for j in range(offsets[i], offsets[i + 1]):
+            apart, neighbor = distances[j], indices[j]
+            for landmark in range(rows.shape[1]):
+                # The least so far is rounded already, which changes no minimum.
+                rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
+            if apart == 0.0:
+                break
+
+
+@compiled
+def _with_and_without_last(
+    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
+) -> None:
+    least = np.empty(rows.shape[2])
+    for i in range(len(rows)):
+        # The next list's: they are far apart in memory, and waiting for each in turn takes longer than all the rest.
+        for j in range(offsets[i + 1], offsets[min(i + 2, len(rows))]):
+            prefetch(to_landmarks, np.uint64(indices[j]))
+        begin, end = offsets[i], offsets[i + 1]
+        last = end - 1 if end - begin > 1 else end
+        least[:] = np.inf
+        is_copy = _shorten(least, range(begin, last), indices, distances, to_landmarks)
+        rows[i, 1] = least
+        if not is_copy:
+            _shorten(least, range(last, end), indices, distances, to_landmarks)
+        rows[i, 0] = least
+
+
+@compiled
+def _shorten(least: AnyArray, places: range, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray) -> bool:
+    """Take the ways over the neighbors at some places of the lists where they are shorter; whether one is at no
+    distance, after which none counts."""
+    for j in places:
+        apart, neighbor = distances[j], np.uint64(indices[j])
+        for landmark in range(len(least)):
+            way = apart + np.float64(np.float32(to_landmarks[neighbor, landmark]))
+            least[landmark] = way if way < least[landmark] else least[landmark]
+        if apart == 0.0:
+            return True
+    return False
+
+
+@compiled
+def _distances_of_pairs(
+    points: AnyArray, places: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray
+) -> None:
+    for pair in range(len(rows)):
+        distances[pair] = distance_of_rows(points, places[pair], queries, rows[pair])

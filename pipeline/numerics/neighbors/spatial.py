@@ -1,0 +1,320 @@
+"""Space cut up for searching: k-means cells, bounds on which cells can matter, k-d trees over boxes of points.
+
+Coarse cells: k-means centers of a sample, numbered so that cells near each other in space have near numbers.
+
+Which cells may hold a point near another, by their centers alone.
+
+Every point of a cell is at least as near to its own center c as to that of a query's cell h, so the cell lies beyond
+the plane midway between the two. The query q is (|q - c|^2 - |q - h|^2) / 2|c - h| before it: what is nearer than that
+is not in the cell. In many dimensions balls around cells overlap where such planes still tell them apart.
+
+Exact neighbors in few dimensions: k-d trees over portions of the points, and boxes that prove where not to look.
+
+Like `refine_neighbors`, portions bring their points into lists of the nearest so far, in any order with the same end. A
+box around each cell's points says which cells may hold a point that belongs into a list: the others are never read.
+"""
+
+import faiss
+import numpy as np
+from scipy.spatial import KDTree
+from threadpoolctl import threadpool_limits
+
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.neighbors.exact import TREE_MARGIN, insert_labelled
+from pipeline.numerics.neighbors.products import distance_between
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+
+ITERATIONS = 12
+# Points of the sample per cell: what k-means needs to place a center, and no more.
+SAMPLE_PER_CELL = 64
+SAMPLE_BYTES = 1 << 28
+ROWS_PER_CELL = 1024
+MAX_CELLS = 16_384
+# Dimensions that a curve can wind through with some bits for each.
+MOST_CURVED = 10
+
+
+def cell_count(n_points: int) -> int:
+    """About one cell for a thousand points."""
+    return max(1, min(MAX_CELLS, n_points // ROWS_PER_CELL))
+
+
+def sample_size(n_points: int, n_columns: int) -> int:
+    """How many points to place the cells by: 64 a cell, fewer where those would take more than 256 MB."""
+    n_cells = cell_count(n_points)
+    affordable = max(2 * n_cells, SAMPLE_BYTES // (4 * n_columns))
+    return min(n_points, SAMPLE_PER_CELL * n_cells, affordable)
+
+
+def cell_centers(sample: AnyArray, n_cells: int, seed: int) -> FloatArray:
+    """Centers (c, D) with c <= n_cells, in the order of `locality_order`. The same bytes on any number of threads."""
+    offset = sample.mean(axis=0, dtype=np.float64)
+    points = np.empty(sample.shape, dtype=np.float32)
+    np.subtract(sample, offset, out=points, casting="same_kind")
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            kmeans = faiss.Kmeans(sample.shape[1], n_cells, niter=ITERATIONS, seed=seed, verbose=False)
+            kmeans.cp.min_points_per_centroid = 1
+            kmeans.cp.max_points_per_centroid = len(points)
+            kmeans.train(points)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    # Centers that coincide would leave all but the first empty.
+    centers = np.unique(np.asarray(kmeans.centroids, dtype=np.float64), axis=0) + offset
+    return np.asarray(centers[locality_order(centers)])
+
+
+def locality_order(points: FloatArray) -> IntArray:
+    """An order in which halves, quarters, ... are apart in space: split at the median along the widest axis."""
+    order = np.arange(len(points))
+    pieces = [order]
+    while pieces:
+        piece = pieces.pop()
+        if len(piece) > 2:
+            axis = np.argmax(np.ptp(points[piece], axis=0))
+            piece[:] = piece[np.argsort(points[piece, axis], kind="stable")]
+            middle = len(piece) // 2
+            pieces += [piece[:middle], piece[middle:]]
+    return order
+
+
+def curve_places(points: AnyArray, cells: IntArray, n_cells: int) -> IntArray:
+    """For each point (n, D) a place along a curve that winds through the box of its cell, near ones near each other.
+
+    It depends on the points of its own cell alone. In many dimensions there is no such curve, and all places are 0.
+    """
+    places = np.zeros(len(points), dtype=np.int64)
+    if points.shape[1] <= MOST_CURVED:
+        _interleave(points, cells, n_cells, min(16, 60 // points.shape[1]), places)
+    return places
+
+
+@compiled
+def _interleave(points: AnyArray, cells: AnyArray, n_cells: int, n_bits: int, places: AnyArray) -> None:
+    """Morton's order: the bits of all coordinates, measured in the box of the cell, the highest first."""
+    n_axes = points.shape[1]
+    low, high = np.full((n_cells, n_axes), np.inf), np.full((n_cells, n_axes), -np.inf)
+    for i in range(len(points)):
+        for axis in range(n_axes):
+            low[cells[i], axis] = min(low[cells[i], axis], points[i, axis])
+            high[cells[i], axis] = max(high[cells[i], axis], points[i, axis])
+    steps = (1 << n_bits) - 1
+    for i in range(len(points)):
+        for axis in range(n_axes):
+            extent = high[cells[i], axis] - low[cells[i], axis]
+            if extent > 0:
+                step = int(steps * ((points[i, axis] - low[cells[i], axis]) / extent))
+                for bit in range(n_bits):
+                    places[i] |= ((step >> bit) & 1) << (bit * n_axes + axis)
+
+
+ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
+
+
+def within_reach(centers: FloatArray, probes: IntArray, apart: FloatArray, limits: FloatArray) -> BoolArray:
+    """Whether each of some cells (p, c) may hold a point within the limit (p,) of each query.
+
+    probes: numbers of cells (p, c), the nearest first. apart: the query's distances (p, c) to their centers.
+    """
+    reached = np.ones(probes.shape, dtype=np.bool_)
+    _mark_reached(centers, probes, apart, limits, reached)
+    return reached
+
+
+@compiled
+def _mark_reached(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray, reached: AnyArray) -> None:
+    rounding = ROUNDING * (centers.shape[1] + 8)
+    for i in range(len(probes)):
+        if not np.isfinite(limits[i]):
+            continue
+        home = centers[probes[i, 0]]
+        for j in range(1, probes.shape[1]):
+            gap = apart[i, j] ** 2 - apart[i, 0] ** 2
+            # Distances are rounded, those that gave points their cells as well.
+            slack = rounding * (limits[i] + apart[i, j]) ** 2
+            reached[i, j] = gap <= 2.0 * limits[i] * distance_between(centers[probes[i, j]], home) + slack
+
+
+# Up to so many dimensions trees and boxes leave out nearly all points; above, a search through cells is faster.
+FEW_DIMENSIONS = 3
+# Queries answered at once: what a tree returns stays small beside the points.
+QUERIES_AT_ONCE = 1 << 14
+
+
+class LabelledTree:
+    """Points (n, D) to be searched, each known by a label (n,); ties are broken by it."""
+
+    def __init__(self, points: AnyArray, labels: IntArray) -> None:
+        self._points, self._labels = points, labels
+        self._tree = KDTree(points, leafsize=16)
+
+    def refine(self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray) -> None:
+        """Bring these points into the k nearest of some queries, in place: distances (p, k) and labels (p, k).
+
+        Lists start with distance inf and label -1. A point with a query's own label is left out.
+        """
+        for first in range(0, len(queries), QUERIES_AT_ONCE):
+            block = slice(first, first + QUERIES_AT_ONCE)
+            self._refine_block(queries[block], own[block], distances[block], found[block])
+
+    def _refine_block(self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray) -> None:
+        """Ask the tree for a few more than k; where ties may run beyond those, for more, then for all that tie."""
+        k = distances.shape[1]
+        rows = np.arange(len(queries))
+        for n_candidates in (k + 2, 4 * k + 16):
+            n_asked = min(n_candidates, len(self._points))
+            before = distances[rows], found[rows]
+            apart, places = map(np.asarray, self._tree.query(queries[rows], k=np.arange(1, n_asked + 1)))
+            self._insert(queries, own, rows, places, distances, found)
+            if n_asked == len(self._points):
+                return
+            # Complete once a candidate lies clearly beyond the k-th: no point left out can tie with it.
+            open_rows = apart[:, -1] <= distances[rows, -1] * (1 + TREE_MARGIN)
+            rows = rows[open_rows]
+            radii = distances[rows, -1] * (1 + TREE_MARGIN)
+            distances[rows], found[rows] = (part[open_rows] for part in before)
+            if not len(rows):
+                return
+        for row, radius in zip(rows, radii, strict=True):
+            tied = np.array([self._tree.query_ball_point(queries[row], radius)], dtype=np.int64)
+            self._insert(queries, own, np.array([row]), tied, distances, found)
+
+    def _insert(
+        self, queries: AnyArray, own: IntArray, rows: IntArray, places: AnyArray, distances: AnyArray, found: AnyArray
+    ) -> None:
+        insert_labelled(self._points, self._labels, queries, own, rows, places, distances, found)
+
+
+def cell_boxes(points: AnyArray, sizes: IntArray) -> FloatArray:
+    """The least box (c, 2, D) around each of consecutive runs of points; one of no points is inside out."""
+    boxes = np.empty((len(sizes), 2, points.shape[1]))
+    boxes[:, 0], boxes[:, 1] = np.inf, -np.inf
+    _grow_boxes(points, sizes, boxes)
+    return boxes
+
+
+def box_gaps(homes: FloatArray, limits: FloatArray, boxes: FloatArray) -> FloatArray:
+    """How far each box (c, 2, D) is from the nearest of the home boxes whose limit reaches it; inf if none does."""
+    gaps = np.full(len(boxes), np.inf)
+    _find_gaps(homes, limits, boxes, gaps)
+    return gaps
+
+
+def reaching(points: AnyArray, limits: FloatArray, sizes: IntArray, homes: FloatArray, boxes: FloatArray) -> BoolArray:
+    """Whether each point has one of the boxes within its limit; points come in runs of `sizes`, each with its box."""
+    marked = np.zeros(len(points), dtype=np.bool_)
+    _mark_reaching(points, limits, sizes, homes, boxes, marked)
+    return marked
+
+
+def reached_boxes(
+    points: AnyArray, limits: FloatArray, sizes: IntArray, boxes: FloatArray, known: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Each point and box within its limit, as places (r,) of points and of boxes (r,), but for the boxes `known` (p, c)
+    to it already; points come in runs of `sizes` that are near each other."""
+    homes = cell_boxes(points, sizes)
+    counts = np.zeros(len(points), dtype=np.int64)
+    nothing = np.empty(0, dtype=np.int64)
+    _list_reached(points, limits, sizes, homes, boxes, known, counts, nothing)
+    reached = np.empty(int(counts.sum()), dtype=np.int64)
+    _list_reached(points, limits, sizes, homes, boxes, known, counts, reached)
+    return np.repeat(np.arange(len(points)), counts), reached
+
+
+@compiled
+def _grow_boxes(points: AnyArray, sizes: AnyArray, boxes: AnyArray) -> None:
+    row = 0
+    for cell in range(len(sizes)):
+        for _ in range(sizes[cell]):
+            for axis in range(points.shape[1]):
+                value = np.float64(points[row, axis])
+                boxes[cell, 0, axis] = min(boxes[cell, 0, axis], value)
+                boxes[cell, 1, axis] = max(boxes[cell, 1, axis], value)
+            row += 1
+
+
+@compiled
+def _find_gaps(homes: AnyArray, limits: AnyArray, boxes: AnyArray, gaps: AnyArray) -> None:
+    for home in range(len(homes)):
+        squared_limit = _squared_reach(limits[home])
+        for cell in range(len(boxes)):
+            gap = _box_gap(homes[home, 0], homes[home, 1], boxes[cell])
+            if gap <= squared_limit:
+                gaps[cell] = min(gaps[cell], gap)
+
+
+@compiled
+def _mark_reaching(
+    points: AnyArray, limits: AnyArray, sizes: AnyArray, homes: AnyArray, boxes: AnyArray, marked: AnyArray
+) -> None:
+    near = np.empty(len(boxes), dtype=np.int64)
+    first = 0
+    for home in range(len(sizes)):
+        last = first + sizes[home]
+        if last > first:
+            n_near = _near_boxes(homes[home], limits[first:last].max(), boxes, near)
+            for row in range(first, last):
+                squared_limit = _squared_reach(limits[row])
+                for box in near[:n_near]:
+                    if _box_gap(points[row], points[row], boxes[box]) <= squared_limit:
+                        marked[row] = True
+                        break
+        first = last
+
+
+@compiled
+def _list_reached(
+    points: AnyArray,
+    limits: AnyArray,
+    sizes: AnyArray,
+    homes: AnyArray,
+    boxes: AnyArray,
+    known: AnyArray,
+    counts: AnyArray,
+    reached: AnyArray,
+) -> None:
+    """Count the boxes that each point reaches; list them too, one point's after the other's, if there is room."""
+    near = np.empty(len(boxes), dtype=np.int64)
+    first, n_listed = 0, 0
+    for home in range(len(sizes)):
+        last = first + sizes[home]
+        n_near = _near_boxes(homes[home], limits[first:last].max(), boxes, near) if last > first else 0
+        for row in range(first, last):
+            squared_limit, n_before = _squared_reach(limits[row]), n_listed
+            for box in near[:n_near]:
+                if _box_gap(points[row], points[row], boxes[box]) <= squared_limit and not (known[row] == box).any():
+                    if len(reached):
+                        reached[n_listed] = box
+                    n_listed += 1
+            counts[row] = n_listed - n_before
+        first = last
+
+
+@compiled
+def _near_boxes(home: AnyArray, limit: float, boxes: AnyArray, near: AnyArray) -> int:
+    """List the boxes within a limit of a home box; how many there are."""
+    n_near, squared_limit = 0, _squared_reach(limit)
+    for box in range(len(boxes)):
+        if _box_gap(home[0], home[1], boxes[box]) <= squared_limit:
+            near[n_near] = box
+            n_near += 1
+    return n_near
+
+
+@compiled
+def _squared_reach(limit: float) -> float:
+    """Rounded up: what is at the limit itself may tie."""
+    return limit * limit * (1 + TREE_MARGIN)
+
+
+@compiled
+def _box_gap(low: AnyArray, high: AnyArray, box: AnyArray) -> float:
+    """The squared distance between two boxes; of a point, both ends are itself."""
+    total = 0.0
+    for axis in range(len(low)):
+        gap = max(box[0, axis] - high[axis], low[axis] - box[1, axis])
+        if gap > 0:
+            total += gap * gap
+    return total

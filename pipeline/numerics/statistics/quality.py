@@ -1,0 +1,245 @@
+"""How good an embedding is, in figures that need no n x n matrix; and how two embeddings are aligned.
+
+The rigid motion that brings one configuration of points closest to another: orthogonal Procrustes.
+
+Schönemann, P. H. (1966). A generalized solution of the orthogonal Procrustes problem. Psychometrika 31, 1-10.
+
+| symbol | variable | shape |
+|---|---|---|
+| A, B | points, onto (centered, at one scale) | (n, d) |
+| U S Vᵀ | singular value decomposition of AᵀB | (d, d) |
+| Q | turn | (d, d) |
+
+Q = U Vᵀ minimizes ‖A Q - B‖ over the orthogonal matrices. Lengths are not changed: they mean something.
+
+How good an embedding is, in figures that need no n x n matrix.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+
+
+class RigidMotion(NamedTuple):
+    """Points x go to x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
+
+    Only in `rank` directions do the points say where to turn; the others stay as near to where they were as they can.
+    """
+
+    turn: FloatArray
+    shift: FloatArray
+    rank: int
+
+    def apply(self, points: FloatArray) -> FloatArray:
+        return points @ self.turn + self.shift
+
+
+def rigid_motion(points: FloatArray, onto: FloatArray) -> RigidMotion:
+    """The motion that takes points (n, d) closest to others (n, d), by the sum of squared distances."""
+    center, target = points.mean(axis=0), onto.mean(axis=0)
+    a, b = _scaled(points - center), _scaled(onto - target)
+    turn, rank = _nearest_turn(a.T @ b, len(points))
+    return RigidMotion(turn, target - center @ turn, rank)
+
+
+def shared_rows(points: FloatArray, onto: FloatArray) -> BoolArray:
+    """Which rows have coordinates on both sides."""
+    return np.asarray(np.isfinite(points).all(axis=1) & np.isfinite(onto).all(axis=1))
+
+
+def rms_distance(points: FloatArray, others: FloatArray) -> float:
+    """Root mean square distance between points and others, row by row."""
+    largest = float(np.abs(points - others).max(initial=0.0))
+    if not largest:
+        return 0.0
+    return float(largest * np.sqrt((((points - others) / largest) ** 2).sum(axis=1).mean()))
+
+
+def _scaled(centered: FloatArray) -> FloatArray:
+    """At a size whose products neither overflow nor vanish; a power of two, so that nothing is rounded."""
+    return np.ldexp(centered, -int(np.frexp(np.abs(centered).max(initial=0.0))[1]))
+
+
+def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
+    """U Vᵀ, and in how many directions it is determined.
+
+    Where singular values vanish, any orthogonal map between the left and right null spaces is as good. The one nearest
+    to the identity does not depend on the bases that the decomposition happens to return for them.
+    """
+    u, s, vt = np.linalg.svd(products)
+    rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))
+    left, right = u[:, rank:], vt[rank:].T
+    inner_u, _, inner_vt = np.linalg.svd(left.T @ right)
+    return u[:, :rank] @ vt[:rank] + left @ (inner_u @ inner_vt) @ right.T, rank
+
+
+NORMAL_95 = 1.959963984540054
+# Sampled points whose distances to all others are held at once.
+RANKED_TOGETHER = 64
+
+
+class Estimate(NamedTuple):
+    """A mean over sampled points with its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def residual_variance(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike) -> FloatArray:
+    """1 - r^2 of (p, m) dissimilarities against embedded distances, for the first 1, 2, ..., d components.
+
+    The elbow of these d numbers suggests how many components the data needs.
+    """
+    dissimilarities, points, landmarks = _checked_embedding(to_landmarks, coordinates, landmark_coordinates)
+    squared = np.zeros(dissimilarities.shape)
+    out = np.empty(points.shape[1])
+    for k in range(points.shape[1]):
+        squared += (points[:, k, None] - landmarks[:, k]) ** 2
+        out[k] = 1.0 - _correlation(dissimilarities, np.sqrt(squared)) ** 2
+    return out
+
+
+def normalized_stress(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike) -> float:
+    """sqrt(sum (delta - ||y - x||)^2 / sum delta^2) over all pairs of a point and a landmark."""
+    dissimilarities, points, landmarks = _checked_embedding(to_landmarks, coordinates, landmark_coordinates)
+    if not dissimilarities.any():
+        raise InvalidInputError("to_landmarks are all zero; stress relative to them is undefined.")
+    misfit = dissimilarities - cdist(points, landmarks)
+    # Not a norm of BLAS: its bytes depend on the number of threads.
+    return float(np.sqrt((misfit**2).sum() / (dissimilarities**2).sum()))
+
+
+def trustworthiness(
+    points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
+) -> Estimate:
+    """How few of a point's neighbors in the embedding are strangers in the data, on a sample of points (1 is best)."""
+    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    return _rank_agreement(original, embedded, n_neighbors, sample_size, seed)
+
+
+def continuity(
+    points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
+) -> Estimate:
+    """How few of a point's neighbors in the data were torn away in the embedding (1 is best)."""
+    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    return _rank_agreement(embedded, original, n_neighbors, sample_size, seed)
+
+
+def neighbor_recall(found: IntArray, exact: IntArray) -> float:
+    """Share of the exact neighbors (p, k) that an approximate search found, row by row."""
+    if found.shape != exact.shape or exact.ndim != 2 or exact.size == 0:
+        raise InvalidInputError(
+            f"found has shape {found.shape} and exact {exact.shape}; both must be the same (n_points, n_neighbors)."
+        )
+    hits = sum(len(np.intersect1d(a, b)) for a, b in zip(found, exact, strict=True))
+    return hits / exact.size
+
+
+def procrustes_distance(reference: ArrayLike, coordinates: ArrayLike) -> float:
+    """Root of the squared misfit left after the best translation, rotation, reflection and scaling of `coordinates`,
+    relative to the spread of `reference`: 0 for the same shape, 1 for nothing in common."""
+    a, b = _checked_pair("reference", reference, "coordinates", coordinates)
+    if a.shape != b.shape:
+        raise InvalidInputError(f"coordinates has shape {b.shape}; it must be {a.shape}, that of reference.")
+    for name, rows in (("reference", a), ("coordinates", b)):
+        if (rows == rows[0]).all():
+            raise InvalidInputError(f"{name} has all its rows equal; its shape is undefined.")
+    a, b = a - a.mean(axis=0), b - b.mean(axis=0)
+    a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
+    left, overlap, right = np.linalg.svd(b.T @ a)
+    # The residual itself, not 1 - overlap^2: that cancels, and shows nothing below 1e-8.
+    return float(np.linalg.norm(a - overlap.sum() * (b @ left @ right)))
+
+
+def _checked_embedding(
+    to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    dissimilarities = _checked("to_landmarks", to_landmarks)
+    points = _checked("coordinates", coordinates)
+    landmarks = _checked("landmark_coordinates", landmark_coordinates)
+    expected = (len(points), len(landmarks))
+    if dissimilarities.shape != expected or points.shape[1] != landmarks.shape[1]:
+        raise InvalidInputError(
+            f"to_landmarks has shape {dissimilarities.shape}, coordinates {points.shape} and landmark_coordinates "
+            f"{landmarks.shape}; they must be (p, m), (p, d) and (m, d)."
+        )
+    return dissimilarities, points, landmarks
+
+
+def _checked(name: str, values: ArrayLike) -> FloatArray:
+    array = checks.real_array(name, values, 2)
+    checks.require_finite(name, array)
+    checks.require_not_too_large(name, array)
+    return array.astype(np.float64)
+
+
+def _checked_pair(name: str, values: ArrayLike, other_name: str, others: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Two descriptions of the same points, row by row."""
+    first, second = _checked(name, values), _checked(other_name, others)
+    if len(first) != len(second):
+        raise InvalidInputError(
+            f"{name} has {len(first)} rows and {other_name} {len(second)}; they must be the same points."
+        )
+    return first, second
+
+
+def _correlation(a: FloatArray, b: FloatArray) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    sizes = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum() / sizes) if sizes > 0 else 0.0
+
+
+def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sample_size: int, seed: int) -> Estimate:
+    """1 minus the normalized excess of ranks in `truth` of each sampled point's k nearest in `seen`."""
+    n = len(truth)
+    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, (n - 1) // 2, f"fewer than half of the {n} points")
+    size = min(n, checks.integer_in_range("sample_size", sample_size, 2, None, "an interval needs two points"))
+    sample = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+    excess = np.concatenate(
+        [_excess_ranks(truth, seen, sample[i : i + RANKED_TOGETHER], k) for i in range(0, size, RANKED_TOGETHER)]
+    )
+    scores = 1.0 - excess * (2.0 / (k * (2 * n - 3 * k - 1)))
+    # Sampling without replacement from n points: no uncertainty is left when all of them were looked at.
+    spread = float(scores.std(ddof=1)) / np.sqrt(size) * np.sqrt((n - size) / max(n - 1, 1))
+    value = float(scores.mean())
+    return Estimate(value, max(0.0, value - NORMAL_95 * spread), min(1.0, value + NORMAL_95 * spread))
+
+
+def _excess_ranks(truth: FloatArray, seen: FloatArray, rows: IntArray, k: int) -> IntArray:
+    """By how much the ranks in `truth` of the k nearest in `seen` of each of some points go beyond k, together."""
+    excess = np.empty(len(rows), dtype=np.int64)
+    _add_excess(cdist(truth[rows], truth), cdist(seen[rows], seen), rows, k, excess)
+    return excess
+
+
+@compiled
+def _add_excess(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int, excess: AnyArray) -> None:
+    """Ties go to the lower place, in both."""
+    nearest, apart, ranks = np.empty(k, np.int64), np.empty(k), np.empty(k, np.int64)
+    for i in range(len(rows)):
+        n_found = 0
+        for j in range(in_view.shape[1]):
+            if j == rows[i] or (n_found == k and in_view[i, j] >= apart[k - 1]):
+                continue
+            place = min(n_found, k - 1)
+            while place > 0 and apart[place - 1] > in_view[i, j]:
+                apart[place], nearest[place] = apart[place - 1], nearest[place - 1]
+                place -= 1
+            apart[place], nearest[place] = in_view[i, j], j
+            n_found = min(n_found + 1, k)
+        ranks[:] = 1
+        for j in range(in_truth.shape[1]):
+            if j == rows[i]:
+                continue
+            for t in range(k):
+                value = in_truth[i, nearest[t]]
+                ranks[t] += in_truth[i, j] < value or (in_truth[i, j] == value and j < nearest[t])
+        excess[i] = np.maximum(ranks - k, 0).sum()

@@ -1,0 +1,51 @@
+"""What plugins add, by kind and name: methods, landmark choices, source formats, trust columns, store backends.
+
+A plugin is a module with a function `register(plugins)`. It is named by an entry point of the group `trigpoint.plugins`
+or by the user's setting `plugins`, never by a store; `load` imports and calls it, here and on every worker alike.
+Importing a plugin must change nothing: only `register` adds to the tables.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from pipeline.errors import InvalidInputError
+
+GROUP = "trigpoint.plugins"
+
+
+@dataclass
+class Plugins:
+    """Tables of what was added. Each is read beside the table of built-in entries, by the module that has that."""
+
+    methods: dict[str, Any] = field(default_factory=dict)
+    landmark_choices: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    source_formats: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    trust_columns: dict[str, Any] = field(default_factory=dict)
+    backends: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+LOADED = Plugins()
+
+
+def load(names: Iterable[str] = ()) -> Plugins:
+    """Everything that installed plugins and those in the named modules add; each is registered once."""
+    for entry in entry_points(group=GROUP):
+        _registered(entry.value)
+    for name in names:
+        _registered(name)
+    return LOADED
+
+
+@cache
+def _registered(name: str) -> None:
+    try:
+        register = import_module(name).register
+    except (ImportError, AttributeError) as error:
+        raise InvalidInputError(
+            f"plugins={name!r} cannot be loaded: {error}; name an importable module that has a function `register`."
+        ) from error
+    register(LOADED)

@@ -1,0 +1,1 @@
+"""The settings of every job, as frozen models."""

@@ -1,0 +1,1 @@
+"""Stages that only geodesic distances need: cells, neighbors, the graph, its components, paths along it."""

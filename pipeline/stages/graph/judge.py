@@ -1,0 +1,116 @@
+"""What a model says of rows like those of its run, and how well: rows that are not its anchors, taken as new.
+
+Some calibrate the trust columns, as in the run. Others check the coordinates: where the model places them against where
+the run has them.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
+from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments
+from pipeline.numerics.neighbors.exact import NeighborSearch
+from pipeline.stages.calibrate import write_calibration
+from pipeline.stages.graph.anchors import run_nodes
+from pipeline.stages.graph.rows import row_batches
+from pipeline.stages.graph.search import nearest_embedded
+from pipeline.stages.place import moments_through
+from pipeline.stages.space import FittedSpace
+from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.store.ledger import StageLedger
+from pipeline.types import FloatArray, IntArray, Json
+
+
+class Lists(NamedTuple):
+    """Of nodes of a run (p,), those that a model takes for embedded: their neighbors (p, k) among the anchors."""
+
+    nodes: IntArray
+    distances: FloatArray
+    neighbors: IntArray
+
+
+@dataclass(frozen=True)
+class AnchorCalibrate(SingleStage):
+    """The trust columns that rows of the run have as new rows of the model, each rising.
+
+    Where every node is an anchor there are none, and the model is as the run: what the run knows of itself holds.
+    """
+
+    space: FittedSpace
+    model_space: FittedSpace
+    anchors: Outcome
+    name = "calibrate"
+
+    def settings(self) -> Json:
+        return {"weight": self.space.weight, "exponent": self.space.exponent}
+
+    def inputs(self) -> list[str]:
+        return [self.anchors.ledger.digest, *self.model_space.identity]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = self.anchors.ledger.read("calibrating").read()
+        if not len(nodes):
+            for name in TRUST:
+                ledger.write(name, self.space.calibration[name])
+            return self.space.stages["calibrate"].figures, list(TRUST)
+        lists = as_new(self.space, self.model_space, nodes)
+        fewer = max(1, lists.neighbors.shape[1] - 1)
+        others = Lists(lists.nodes, lists.distances[:, :fewer], lists.neighbors[:, :fewer])
+        figures = write_calibration(ledger, TRUST, self._columns(lists), self._columns(others))
+        return {**figures, "weight": self.space.weight, "exponent": self.space.exponent}, list(TRUST)
+
+    def _columns(self, lists: Lists) -> FloatArray:
+        moments = moments_through(self.model_space, lists.distances, lists.neighbors)
+        result = placed_by_moments(self.space.model, moments, self.space.weight)
+        return trust_columns(result, lists.distances[:, 0], self.space.exponent)
+
+
+@dataclass(frozen=True)
+class Accuracy(SingleStage):
+    """How far from where the run has them the model places rows, in units of the embedding's spread (the root mean
+    square distance from its center): root mean square, and what 99% do not exceed."""
+
+    space: FittedSpace
+    model_space: FittedSpace
+    anchors: Outcome
+    name = "accuracy"
+
+    def settings(self) -> Json:
+        return {}
+
+    def inputs(self) -> list[str]:
+        return [self.anchors.ledger.digest, *self.model_space.identity]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = self.anchors.ledger.read("checking").read()
+        if not len(nodes):
+            return {"n_checked": 0, "rms": 0.0, "q99": 0.0}, []
+        lists, model = as_new(self.space, self.model_space, nodes), self.space.model
+        placed = project_moments(model, moments_through(self.model_space, lists.distances, lists.neighbors))
+        known = project_moments(model, _moments_of(self.space, lists.nodes))
+        spread = np.sqrt(np.sum((known - known.mean(axis=0)) ** 2, axis=1).mean())
+        errors = np.sqrt(np.sum((placed - known) ** 2, axis=1)) / spread
+        rms, far = float(np.sqrt((errors**2).mean())), float(np.quantile(errors, 0.99))
+        return {"n_checked": len(errors), "rms": rms, "q99": far}, []
+
+
+def as_new(space: FittedSpace, model_space: FittedSpace, nodes: IntArray) -> Lists:
+    """Nodes of a run, rising, taken as new rows by a model of it; those left out that it takes for not embedded."""
+    points, _ = run_nodes(space).nodes(nodes)
+    centers = model_space.stages["cells"].ledger.read("centers").read()
+    cells = NeighborSearch(centers).query(points, 1)[1][:, 0]
+    order = np.argsort(cells, kind="stable")
+    distances, neighbors, component = nearest_embedded(model_space, points[order], cells[order])
+    kept = component < 1 if model_space.kept is not None else np.ones(len(nodes), dtype=np.bool_)
+    rising = np.argsort(order[kept])
+    return Lists(nodes[order[kept]][rising], distances[kept][rising], neighbors[kept][rising])
+
+
+def _moments_of(space: FittedSpace, nodes: IntArray) -> Moments:
+    """What the run itself knows of its nodes, rising."""
+    sums = MomentSums(space.model, len(nodes))
+    for batch in row_batches(space.stages["rows"]):
+        sums.add(batch.take(nodes))
+    return sums.moments()

@@ -1,0 +1,263 @@
+"""Stage 3, neighbors: the k nearest nodes of every node, distances exact, ties to the lower source row.
+
+In few dimensions trees and boxes find them all. In many, every node probes the same number of cells, the nearest to it
+by their centers, whatever group it is searched with; so the answer does not depend on the groups. `probes` decides how
+many cells on one sample of nodes and audits the choice on another: as the search within the probed cells is exact, a
+neighbor is found if and only if its cell is among them, so the recall is that of cells.
+
+Neighbors in few dimensions, exactly: a group's own points first, then the cells that its nodes' balls reach into.
+
+Each node's k-th distance so far says how far it has to look. Cells whose box is beyond are never read, so what is in
+memory at once is a group and a portion of others about as large, whatever the data.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.neighbors.products import portions
+from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, LabelledTree, box_gaps, reaching, within_reach
+from pipeline.stages.graph.graph import edges_out, group_bounds
+from pipeline.stages.graph.ordered import NODE_BITS, NODE_BITS_COUNT, OrderedNodes, empty_lists, node_keys
+from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.store.ledger import WHOLE_BYTES, StageLedger
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
+
+# Nodes of other groups searched at once, at least.
+LEAST_PORTION = 1 << 16
+
+
+def neighbors_by_trees(nodes: OrderedNodes, group: int, k: int) -> tuple[FloatArray, IntArray]:
+    """Distances (n, k) and keys (n, k) of the k nearest of a group's nodes."""
+    points, rows = nodes.group(group)
+    keys = node_keys(rows, int(nodes.offsets[nodes.groups[group]]))
+    distances, found = empty_lists(len(points), k)
+    LabelledTree(points, keys).refine(points, keys, distances, found)
+    home = slice(*nodes.groups[group : group + 2].tolist())
+    sizes, homes = nodes.sizes[home], nodes.boxes[home]
+    for cells in _portions(nodes, home, distances[:, -1], max(len(points), LEAST_PORTION)):
+        open_rows = np.flatnonzero(reaching(points, distances[:, -1], sizes, homes, nodes.boxes[cells]))
+        if len(open_rows):
+            lists = distances[open_rows], found[open_rows]
+            LabelledTree(*_read(nodes, cells, group)).refine(points[open_rows], keys[open_rows], *lists)
+            distances[open_rows], found[open_rows] = lists
+    return distances, found
+
+
+def _portions(nodes: OrderedNodes, home: slice, limits: FloatArray, most_nodes: int) -> Iterator[IntArray]:
+    """Cells of other groups, rising, that nodes may have to look into: the nearest first, so many nodes at a time."""
+    sizes, holding = nodes.sizes[home], nodes.sizes[home] > 0
+    starts = np.cumsum(sizes) - sizes
+    farthest = np.maximum.reduceat(limits, starts[holding])
+    others = np.setdiff1d(np.flatnonzero(nodes.sizes), np.arange(home.start, home.stop))
+    gaps = box_gaps(nodes.boxes[home][holding], farthest, nodes.boxes[others])
+    near = np.flatnonzero(np.isfinite(gaps))
+    order = others[near[np.argsort(gaps[near], kind="stable")]]
+    portion_of = np.cumsum(nodes.sizes[order]) // most_nodes
+    for portion in np.unique(portion_of):
+        yield np.sort(order[portion_of == portion])
+
+
+def _read(nodes: OrderedNodes, cells: IntArray, group: int) -> tuple[AnyArray, IntArray]:
+    """Points and keys of the nodes of some cells."""
+    parts = [(points, keys) for _, points, keys in nodes.near_first(cells, group)]
+    points, keys = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return points, keys
+
+
+# Probed cells with their distances, looked through at once for those within reach: 16 MB.
+PROBE_ENTRIES = 1 << 20
+# Of those within reach, so many are gathered before cells are read for them: 32 MB.
+MOST_WAITING = 1 << 22
+CHOOSING_NODES = 500
+AUDITED_NODES = 1000
+# Of the sampled nodes, those whose distances to all cells are held at once.
+RANKED_POINTS = 128
+# A group of nodes that are in no group.
+NO_GROUP = -1
+# Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
+LEAST_PROBES = 4
+HELD_OUT = ("held_distances", "held_neighbors")
+
+
+@dataclass(frozen=True)
+class Probes(SingleStage):
+    """How many cells a node must probe, and the recall that gives."""
+
+    cells: Outcome
+    ordered: Outcome
+    n_neighbors: int
+    seed: int
+    recall: float
+    name = "probes"
+    version = 2
+
+    def settings(self) -> Json:
+        return {"n_neighbors": self.n_neighbors, "seed": self.seed, "recall": self.recall}
+
+    def inputs(self) -> list[str]:
+        return [self.ordered.ledger.digest]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = OrderedNodes(self.cells, self.ordered)
+        if self.n_neighbors >= nodes.n_nodes:
+            raise InvalidInputError(
+                f"n_neighbors={self.n_neighbors} is out of range; use one from 1 to {nodes.n_nodes - 1} (the source "
+                f"has {nodes.n_nodes} distinct rows)."
+            )
+        if self.ordered.figures["n_columns"] <= FEW_DIMENSIONS:
+            return {"n_probes": 0, "recall": 1.0, "audited": 0}, []
+        n_sampled = CHOOSING_NODES + AUDITED_NODES
+        # With too few nodes for two samples, searching everywhere costs little.
+        if self.recall == 1 or nodes.n_nodes < n_sampled:
+            return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": min(nodes.n_nodes, AUDITED_NODES)}, []
+        drawn = np.random.default_rng(self.seed).choice(nodes.n_nodes, n_sampled, replace=False)
+        order = np.argsort(drawn)
+        ranks = np.empty((n_sampled, self.n_neighbors), dtype=np.int64)
+        ranks[order] = self._cell_ranks(nodes, drawn[order])
+        n_probes = self._enough_probes(nodes.n_cells, ranks[:CHOOSING_NODES])
+        recall = float((ranks[CHOOSING_NODES:] < n_probes).mean())
+        return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, []
+
+    def _enough_probes(self, n_cells: int, ranks: IntArray) -> int:
+        """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""
+        shares = np.cumsum(np.bincount(ranks.ravel(), minlength=n_cells)) / ranks.size
+        return min(n_cells, max(LEAST_PROBES, int(np.argmax(shares >= self.recall)) + 1))
+
+    def _cell_ranks(self, nodes: OrderedNodes, sample: IntArray) -> IntArray:
+        """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
+        points, rows = nodes.nodes(sample)
+        keys, own_cells = (rows << NODE_BITS_COUNT) | sample, nodes.cell_of(sample)
+        _, found = neighbors_among(nodes, NO_GROUP, points, keys, own_cells, nodes.n_cells, self.n_neighbors)
+        neighbor_cells = nodes.cell_of(found & NODE_BITS)
+        ranks = np.empty_like(neighbor_cells)
+        for first in range(0, len(points), RANKED_POINTS):
+            block = slice(first, first + RANKED_POINTS)
+            _, order = nodes.center_search.query(points[block], nodes.n_cells)
+            places = np.empty_like(order)
+            np.put_along_axis(places, order, np.arange(order.shape[1])[None], axis=1)
+            ranks[block] = np.take_along_axis(places, neighbor_cells[block], axis=1)
+        return ranks
+
+
+@dataclass(frozen=True)
+class Neighbors(Stage):
+    """Distances and node numbers of the k nearest of every node, group by group, and which of them are of other groups;
+    and those of some rows apart, which later stages take as if they were new."""
+
+    cells: Outcome
+    ordered: Outcome
+    probes: Outcome
+    n_neighbors: int
+    seed: int
+    name = "neighbors"
+    version = 4
+
+    def settings(self) -> Json:
+        return {"n_neighbors": self.n_neighbors, "seed": self.seed}
+
+    def inputs(self) -> list[str]:
+        return [self.ordered.ledger.digest, self.probes.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return len(self.ordered.figures["nodes_each"])
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = OrderedNodes(self.cells, self.ordered)
+        few = self.ordered.figures["n_columns"] <= FEW_DIMENSIONS
+        search = neighbors_by_trees if few else partial(neighbors_by_cells, self.probes.figures["n_probes"])
+        distances, found = search(nodes, partition, self.n_neighbors)
+        neighbors = (found & NODE_BITS).astype(np.int32)
+        arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": neighbors}
+        arrays |= edges_out(group_bounds(self.ordered), partition, neighbors, distances)
+        arrays |= self._held_out(partition, int(nodes.offsets[nodes.groups[partition]]), distances, neighbors)
+        return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays, WHOLE_BYTES)
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        for name in HELD_OUT:
+            ledger.write(name, np.concatenate([ledger.part(name, group).read() for group in sorted(figures)]))
+        ledger.write("counts_out", np.stack([ledger.part("counts_out", group).read() for group in sorted(figures)]))
+        probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
+        total = sum(entry["n_nodes"] for entry in figures.values())
+        return {**probed, "n_nodes": total}, [*HELD_OUT, "counts_out"]
+
+    def _held_out(self, group: int, first: int, distances: FloatArray, neighbors: AnyArray) -> dict[str, AnyArray]:
+        """Neighbors of some rows of a group, the row itself left out. One that repeats has its like for a neighbor."""
+        rows, node_of = (self.ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
+        held = node_of[drawn(rows, self.ordered.figures["n_rows"], self.seed)]
+        apart, others = distances[held], neighbors[held]
+        repeated = np.bincount(node_of, minlength=len(distances))[held] > 1
+        apart[repeated, 0], others[repeated, 0] = 0.0, held[repeated] + first
+        return dict(zip(HELD_OUT, (apart, others), strict=True))
+
+
+def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -> tuple[FloatArray, IntArray]:
+    """Distances (n, k) and keys (n, k) of the k nearest of a group's nodes among the cells nearest to each."""
+    points, rows = nodes.group(group)
+    first = int(nodes.offsets[nodes.groups[group]])
+    own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
+    return enough_neighbors_among(nodes, group, points, node_keys(rows, first), own_cells, n_probes, k)
+
+
+def enough_neighbors_among(
+    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
+) -> tuple[FloatArray, IntArray]:
+    """`neighbors_among`, where a point whose probed cells hold fewer than k others probes twice as many, until they
+    do or there are no more."""
+    distances, found = neighbors_among(nodes, home, points, keys, own_cells, n_probes, k)
+    lacking = np.flatnonzero(found[:, -1] < 0)
+    while len(lacking) and n_probes < nodes.n_cells:
+        n_probes = min(2 * n_probes, nodes.n_cells)
+        lists = neighbors_among(nodes, home, points[lacking], keys[lacking], own_cells[lacking], n_probes, k)
+        distances[lacking], found[lacking] = lists
+        lacking = lacking[lists[1][:, -1] < 0]
+    return distances, found
+
+
+def neighbors_among(
+    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
+) -> tuple[FloatArray, IntArray]:
+    """Distances (p, k) and keys (p, k) of the k nearest of some points among the `n_probes` cells nearest to each.
+
+    Each point's own cell comes first, where most of its neighbors are; how far they are tells which others need not be
+    looked into. A node with a point's own key is left out. Where a list stays short there is distance inf and key -1.
+    """
+    distances, found = empty_lists(len(points), k)
+    lists = points, keys, distances, found
+    look_into(nodes, home, own_cells, np.arange(len(points)), *lists)
+    waiting: list[tuple[AnyArray, AnyArray]] = []
+    step = max(1, PROBE_ENTRIES // n_probes)
+    for first in range(0, len(points), step):
+        block = slice(first, first + step)
+        apart, probes = nodes.center_search.query(points[block], n_probes)
+        wanted = within_reach(nodes.center_search.points, probes, apart, distances[block, -1])
+        places, columns = np.nonzero(wanted & (probes != own_cells[block, None]))
+        waiting.append((probes[places, columns].astype(np.int32), (places + first).astype(np.int32)))
+        if first + step >= len(points) or sum(len(cells) for cells, _ in waiting) > MOST_WAITING:
+            cells, members = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
+            look_into(nodes, home, cells, members, *lists)
+            waiting = []
+    return distances, found
+
+
+def look_into(
+    nodes: OrderedNodes,
+    home: int,
+    cells: AnyArray,
+    members: AnyArray,
+    points: AnyArray,
+    keys: IntArray,
+    distances: FloatArray,
+    found: IntArray,
+) -> None:
+    """Look for some of the points, each into a cell; a cell is read once for all that look into it, near ones first."""
+    order = np.argsort(cells, kind="stable")
+    distinct, begins = np.unique(cells[order], return_index=True)
+    looking = np.split(members[order], begins[1:])
+    for i, cell_points, cell_keys in nodes.near_first(distinct, home):
+        for portion in portions(cell_points, cell_keys):
+            portion.refine(points, keys, distances, found, looking[i].astype(np.int64))

@@ -1,0 +1,198 @@
+"""Stage 2, partition: the points ordered by cell, so that neighbors in space are neighbors on disk.
+
+Three steps, each a stage of its own in the ledger. `cells` finds centers on a sample. `assign` gives every row its cell
+and writes each partition of the source sorted by cell. `order` then gathers each group of consecutive cells from all
+of those, reading only its own slices: no step reads chunks x chunks. Identical rows share a cell and become one node:
+`assign` keeps one point for those of a partition, `order` for all.
+
+In few dimensions a curve winds through each cell. Rows are sorted by (cell, place on the curve, source row) and nodes
+numbered in that order, so nothing depends on the partitions' sizes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.numerics.geodesics.graph import collapse_duplicates
+from pipeline.numerics.neighbors.exact import NeighborSearch
+from pipeline.numerics.neighbors.spatial import (
+    FEW_DIMENSIONS,
+    cell_boxes,
+    cell_centers,
+    cell_count,
+    curve_places,
+    sample_size,
+)
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.preprocess import PreparedSource, n_usable, rows_of_rank
+from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.validate import usable_rows
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, IntArray, Json
+
+# A stored chunk where others read slices of a partition: the least that a slice costs. Smaller ones cost files.
+EXCHANGE_BYTES = 1 << 17
+
+
+@dataclass(frozen=True)
+class Cells(SingleStage):
+    """Centers of cells, from a sample of rows."""
+
+    data: PreparedSource
+    partitions: RowPartitions
+    seed: int
+    name = "cells"
+
+    def settings(self) -> Json:
+        return {"seed": self.seed}
+
+    def inputs(self) -> list[str]:
+        return self.data.identity
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        sample = self._sample()
+        centers = cell_centers(sample, cell_count(n_usable(self.data)), self.seed)
+        ledger.write("centers", centers)
+        return {"n_cells": len(centers)}, ["centers"]
+
+    def _sample(self) -> AnyArray:
+        """Rows drawn by their rank among the usable ones, so that the sample does not depend on how they are cut."""
+        size = sample_size(n_usable(self.data), self.data.n_columns)
+        chosen = np.sort(np.random.default_rng(self.seed).choice(n_usable(self.data), size, replace=False))
+        return rows_of_rank(self.data, self.partitions, chosen)[0]
+
+
+@dataclass(frozen=True)
+class Assign(Stage):
+    """Every row's cell; each partition's rows written in the order of their cells."""
+
+    data: PreparedSource
+    partitions: RowPartitions
+    cells: Outcome
+    name = "assign"
+    version = 2
+
+    def settings(self) -> Json:
+        return {"rows_each": self.partitions.rows_each}
+
+    def inputs(self) -> list[str]:
+        return [*self.data.identity, self.cells.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return self.partitions.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        rows = self.partitions.rows(partition)
+        points = self.data.read(rows.start, rows.stop)
+        usable = usable_rows(points)
+        points, numbers = points[usable], np.flatnonzero(usable) + rows.start
+        centers = self.cells.ledger.read("centers").read()
+        _, nearest = NeighborSearch(centers).query(points, 1)
+        order = np.argsort(nearest[:, 0], kind="stable")
+        points, cells = points[order], nearest[order, 0]
+        nodes = collapse_duplicates(points)
+        sizes = [np.bincount(which, minlength=len(centers)) for which in (cells, cells[nodes.first_rows])]
+        arrays = {"points": points[nodes.first_rows], "rows": numbers[order], "node_of": nodes.node_of}
+        names = ledger.write_parts(partition, arrays, EXCHANGE_BYTES)
+        return {"n_rows": len(points)}, names + ledger.write_parts(partition, {"counts": np.stack(sizes)})
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        """How many rows, and distinct ones, every partition has in every cell (partitions, 2, cells)."""
+        counts = np.stack([ledger.part("counts", p).read() for p in range(self.partitions.count)])
+        ledger.write("counts", counts)
+        return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
+
+
+@dataclass(frozen=True)
+class Order(Stage):
+    """Groups of consecutive cells with all their rows, identical rows collapsed to nodes."""
+
+    assigned: Outcome
+    n_source_partitions: int
+    rows_each: int
+    name = "order"
+    version = 2
+
+    def settings(self) -> Json:
+        return {"rows_each": self.rows_each}
+
+    def inputs(self) -> list[str]:
+        return [self.assigned.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return len(_groups(self._counts(), self.rows_each)) - 1
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        counts = self._counts()
+        first, last = (int(bound) for bound in _groups(counts, self.rows_each)[partition : partition + 2])
+        points, place_of, rows, cells = self._gathered(counts, first, last)
+        distinct = collapse_duplicates(points)
+        order = np.lexsort((rows, curve_places(points, *_cells_of(place_of, cells, first, last))[place_of], cells))
+        rows, cells, found = rows[order], cells[order], distinct.node_of[place_of[order]]
+        # Nodes are numbered by their first row in this order, not in that of the gathering.
+        _, first_places = np.unique(found, return_index=True)
+        in_order = np.argsort(first_places)
+        number = np.empty_like(in_order)
+        number[in_order] = np.arange(len(in_order))
+        leading = first_places[in_order]
+        arrays = {
+            "points": points[distinct.first_rows[in_order]],
+            "rows": rows,
+            "node_of": number[found],
+            "first": rows[leading],
+            "sizes": np.bincount(cells[leading] - first, minlength=last - first),
+        }
+        if points.shape[1] <= FEW_DIMENSIONS:
+            arrays["boxes"] = cell_boxes(arrays["points"], arrays["sizes"])
+        figures = {"n_rows": len(rows), "n_nodes": len(leading), "n_columns": points.shape[1]}
+        return figures, ledger.write_parts(partition, arrays)
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        """How many nodes each cell has, and which cells each group: enough to find any node."""
+        sizes = np.concatenate([ledger.part("sizes", p).read() for p in sorted(figures)])
+        ledger.write("cell_sizes", sizes)
+        ledger.write("groups", _groups(self._counts(), self.rows_each))
+        named = ["cell_sizes", "groups"]
+        if figures[0]["n_columns"] <= FEW_DIMENSIONS:
+            ledger.write("cell_boxes", np.concatenate([ledger.part("boxes", p).read() for p in sorted(figures)]))
+            named.append("cell_boxes")
+        totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
+        totals["n_columns"] = figures[0]["n_columns"]
+        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, named
+
+    def _counts(self) -> IntArray:
+        return np.asarray(self.assigned.ledger.read("counts").read())
+
+    def _gathered(self, counts: IntArray, first: int, last: int) -> tuple[AnyArray, IntArray, IntArray, IntArray]:
+        """What every partition of the source has in the cells from `first` up to `last`: distinct points, and for each
+        row the place of its point among them, its number and its cell."""
+        begins = counts[:, :, :first].sum(axis=2)
+        ends = begins + counts[:, :, first:last].sum(axis=2)
+        points, places, rows, cells, n_points = [], [], [], [], 0
+        for p in range(self.n_source_partitions):
+            (row, point), (row_end, point_end) = begins[p].tolist(), ends[p].tolist()
+            points.append(self.assigned.ledger.part("points", p).read(point, point_end))
+            places.append(self.assigned.ledger.part("node_of", p).read(row, row_end) - point + n_points)
+            rows.append(self.assigned.ledger.part("rows", p).read(row, row_end))
+            cells.append(np.repeat(np.arange(first, last), counts[p, 0, first:last]))
+            n_points += point_end - point
+        return np.concatenate(points), np.concatenate(places), np.concatenate(rows), np.concatenate(cells)
+
+
+def _cells_of(place_of: IntArray, cells: IntArray, first: int, last: int) -> tuple[IntArray, int]:
+    """The cell of each distinct point, counted from the first, and how many cells there are."""
+    of_points = np.empty(int(place_of.max(initial=-1)) + 1, dtype=np.int64)
+    of_points[place_of] = cells - first
+    return of_points, last - first
+
+
+def _groups(counts: IntArray, rows_each: int) -> IntArray:
+    """Bounds of the groups of cells: consecutive cells of at most `rows_each` rows together, or one cell."""
+    sizes = counts[:, 0].sum(axis=0).tolist()
+    bounds, filled = [0], 0
+    for cell, size in enumerate(sizes):
+        if filled and filled + size > rows_each:
+            bounds.append(cell)
+            filled = 0
+        filled += size
+    return np.array([*bounds, len(sizes)], dtype=np.int64)

@@ -1,0 +1,218 @@
+"""A graph of the user's own in the place of the stages that make one, and nodes that are new to it.
+
+A graph of the user's own in the place of stages 1 to 4: loaded and checked as a whole, then cut into groups.
+
+Nodes are renumbered so that those joined by an edge are near each other in memory, which is what shortest paths need.
+There are no points, so nothing is searched: a node's neighbors are those that its edges lead to.
+
+Nodes that are new to a graph of the user's, in the place of stages 1 to 3 of an extension: each brings its edges.
+
+As for points, only what was fitted is on the way: a new node's distance to a landmark is that over one of its edges,
+and edges between new nodes are not known.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, joined_pairs, lists_of
+from pipeline.sources.graphs import GraphSource, NewNodes, digest_of_graph
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.graph.ragged import UNEVEN, UnevenGraph, as_new, nearest_in_lists, write_group, write_lists
+from pipeline.stages.space import FittedSpace
+from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.validate import LISTED_ROWS
+from pipeline.store.ledger import StageLedger
+from pipeline.types import IntArray, Json
+
+
+@dataclass(frozen=True)
+class LoadGraph(SingleStage):
+    """The graph with its nodes in the order of the run: `offsets` (n + 1,), `targets` and `lengths` (e,); which node of
+    the user's each of them is, `node_at` (n,), and where each of those is, `place_of` (n,)."""
+
+    source: GraphSource
+    name = "validate"
+
+    def settings(self) -> Json:
+        return {"input": "graph"}
+
+    def inputs(self) -> list[str]:
+        return [repr(sorted(self.source.fingerprint().items()))]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        graph = self.source.load()
+        largest = float(graph.data.max())
+        if largest == 0:
+            raise InvalidInputError(f"all edges of {self.source.name} have length 0; there is nothing to embed.")
+        checks.require_squarable(f"the longest edge of {self.source.name}", np.array([largest]))
+        node_at = near_order(graph)
+        place_of = np.argsort(node_at)
+        offsets, targets, lengths = renumbered(graph, node_at, place_of)
+        arrays = {"offsets": offsets, "targets": targets, "lengths": lengths}
+        arrays |= {"node_at": node_at, "place_of": place_of}
+        for name, values in arrays.items():
+            ledger.write(name, values)
+        report = {"content": digest_of_graph(graph), "largest": largest, "n_rows": graph.shape[0], "n_columns": 0}
+        return {**report, "n_dropped_rows": 0, "n_edges": len(targets) // 2}, list(arrays)
+
+
+def near_order(graph: csr_array) -> IntArray:
+    """The nodes (n,) in an order in which neighbors are near each other; as they are, if the edges are too many for
+    scipy to find one."""
+    if graph.nnz > np.iinfo(np.int32).max:
+        return np.arange(graph.shape[0])
+    narrow = csr_array((graph.data, graph.indices.astype(np.int32), graph.indptr.astype(np.int32)), shape=graph.shape)
+    return np.asarray(reverse_cuthill_mckee(narrow, symmetric_mode=True), dtype=np.int64)
+
+
+def renumbered(graph: csr_array, node_at: IntArray, place_of: IntArray) -> RadiusLists:
+    """The edges of the nodes in another order, numbers rising within each node's."""
+    sizes = np.diff(graph.indptr)
+    starts = place_of[np.repeat(np.arange(len(sizes)), sizes)]
+    ends = place_of[graph.indices]
+    order = np.lexsort((ends, starts))
+    return RadiusLists(np.concatenate([[0], np.cumsum(sizes[node_at])]), ends[order], graph.data[order])
+
+
+@dataclass(frozen=True)
+class GivenGraph(UnevenGraph):
+    """Groups of nodes, their edges in the run's units, and the rows of the user's that they are: what later stages read
+    of `order`, `neighbors` and `graph` of a table."""
+
+    loaded: Outcome
+    partitions: RowPartitions
+    seed: int
+    name = "graph"
+
+    def settings(self) -> Json:
+        return {"input": "graph", "rows_each": self.partitions.rows_each, "seed": self.seed}
+
+    def inputs(self) -> list[str]:
+        return [str(self.loaded.figures["content"])]
+
+    @property
+    def nodes_each(self) -> list[int]:
+        return [len(self.partitions.rows(group)) for group in range(self.partitions.count)]
+
+    @property
+    def exponent(self) -> int:
+        """The power of two that takes the run's units to the user's."""
+        return int(np.frexp(self.loaded.figures["largest"])[1])
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = self.partitions.rows(partition)
+        read = self.loaded.ledger.read
+        offsets = read("offsets").read(nodes.start, nodes.stop + 1)
+        begin, end = int(offsets[0]), int(offsets[-1])
+        lengths = np.ldexp(read("lengths").read(begin, end), -self.exponent)
+        lists = RadiusLists(offsets - begin, read("targets").read(begin, end), lengths)
+        rows = read("node_at").read(nodes.start, nodes.stop)
+        held = np.flatnonzero(drawn(rows, self.partitions.n_rows, self.seed))
+        names = ledger.write_parts(partition, {"rows": rows, "node_of": np.arange(len(rows)), "first": rows})
+        figures, written = write_group(
+            ledger, partition, lists, nearest_in_lists(lists), as_new(lists, held, joined_pairs([]))
+        )
+        return figures, names + written
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        report, arrays = super().finish(ledger, figures)
+        return {**report, "n_rows": self.partitions.n_rows, "exponent": self.exponent}, arrays
+
+
+@dataclass(frozen=True)
+class LoadNewNodes(SingleStage):
+    """The edges of each new node, the shortest first: `offsets` (p + 1,), `targets` and `lengths` (e,) in the user's
+    numbers and units. A node without edges is refused, or dropped."""
+
+    source: NewNodes
+    missing: str
+    name = "validate"
+
+    def settings(self) -> Json:
+        return {"input": "graph", "missing": self.missing}
+
+    def inputs(self) -> list[str]:
+        return [repr(sorted(self.source.fingerprint().items()))]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        lists = lists_of(self.source.n_nodes, Pairs(*self.source.load()))
+        without = np.flatnonzero(lists.sizes == 0)
+        if len(without) == self.source.n_nodes or (len(without) and self.missing == "error"):
+            raise InvalidInputError(
+                f"{self.source.name} has {len(without)} new nodes without an edge, first in rows "
+                f"{', '.join(map(str, without[:LISTED_ROWS]))}; give each an edge to a fitted node, or choose "
+                "missing='drop' (those rows get NaN coordinates, the row count is kept)."
+            )
+        arrays = {"offsets": lists.offsets, "targets": lists.indices, "lengths": lists.distances}
+        for name, values in arrays.items():
+            ledger.write(name, values)
+        content = hashlib.sha256(b"".join(values.tobytes() for values in arrays.values())).hexdigest()
+        report = {"content": content, "n_rows": self.source.n_nodes, "n_columns": 0, "n_edges": len(lists.indices)}
+        return {**report, "n_dropped_rows": len(without)}, list(arrays)
+
+
+@dataclass(frozen=True)
+class JoinNewNodes(Stage):
+    """The embedded nodes that each new one is joined to, in the run's numbers and units, and the component it belongs
+    to: that of the nearest of them, or if it has none, of the nearest of all.
+
+    Partitions are those of the rows, which a later stage takes for groups in the run's own order.
+    """
+
+    space: FittedSpace
+    loaded: Outcome
+    partitions: RowPartitions
+    name = "search"
+
+    def settings(self) -> Json:
+        return {"rows_each": self.partitions.rows_each}
+
+    def inputs(self) -> list[str]:
+        return [str(self.loaded.figures["content"]), *self.space.identity]
+
+    def n_partitions(self) -> int:
+        return self.partitions.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        rows = self.partitions.rows(partition)
+        given = self._lists(rows)
+        with_edges = np.flatnonzero(given.sizes)
+        lists = given.of(with_edges)
+        names = ledger.write_parts(partition, {"rows": with_edges + rows.start, "node_of": np.arange(len(with_edges))})
+        embedded, component = self._embedded(lists)
+        names += write_lists(ledger, partition, embedded, nearest_in_lists(lists), component)
+        return {"n_points": len(with_edges)}, names
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        each = [figures[partition]["n_points"] for partition in sorted(figures)]
+        return {"n_points": sum(each), "nodes_each": each, UNEVEN: True}, []
+
+    @cached_property
+    def _place_of(self) -> IntArray:
+        return np.asarray(self.space.stages["validate"].ledger.read("place_of").read())
+
+    def _lists(self, rows: range) -> RadiusLists:
+        read = self.loaded.ledger.read
+        offsets = read("offsets").read(rows.start, rows.stop + 1)
+        begin, end = int(offsets[0]), int(offsets[-1])
+        lengths = np.ldexp(read("lengths").read(begin, end), -self.space.exponent)
+        return RadiusLists(offsets - begin, self._place_of[read("targets").read(begin, end)], lengths)
+
+    def _embedded(self, lists: RadiusLists) -> tuple[RadiusLists, IntArray]:
+        """Of lists that are not empty those neighbors that are embedded, and each node's component."""
+        nearest, kept = lists.indices[lists.offsets[:-1]], self.space.kept
+        if kept is None:
+            return lists, self.space.component_of(nearest)
+        queries, stay = np.repeat(np.arange(len(lists.sizes)), lists.sizes), kept[lists.indices]
+        embedded = lists_of(len(lists.sizes), Pairs(queries[stay], lists.indices[stay], lists.distances[stay]))
+        joined = embedded.sizes > 0
+        nearest[joined] = embedded.indices[embedded.offsets[:-1][joined]]
+        return embedded, self.space.component_of(nearest)

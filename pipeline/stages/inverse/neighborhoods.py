@@ -1,0 +1,296 @@
+"""The rows of the data that any query needs, copied next to each other by node.
+
+Near points of an embedding may stand anywhere in the source. Every partition of it is read once, and of it only the
+runs of rows that are needed; they are written in the order of the nodes, so that those of near queries are together.
+Rows that no mean needs, but that are left out themselves, are kept apart: a million of them in one place are read for
+that place alone, and not for every query near it.
+
+The embedded points in cells, as a fit keeps its data, and the nearest of them to any others.
+
+Which embedded points every query is interpolated between, and which rows of the data belong to those.
+
+Points in the same place are one node of the index, and stand for one with the mean of their rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.inverse.neighborhoods import MOST_ROWS_OF_NODE, mean_rows, ranks_within
+from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
+from pipeline.sources import Source
+from pipeline.sources.partitions import RowPartitions
+from pipeline.sources.source import take_rows
+from pipeline.stages.graph.neighbors import NO_GROUP, enough_neighbors_among
+from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes
+from pipeline.stages.graph.partition import EXCHANGE_BYTES, Assign, Order
+from pipeline.stages.graph.search import exact_neighbors
+from pipeline.stages.stage import Outcome, Stage
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+
+# Up to so many points all cells that may hold a near one are searched, whatever the dimension.
+SEARCHED_EXACTLY = 200_000
+
+
+@dataclass(frozen=True)
+class AssignQueries(Assign):
+    """The cell of every query."""
+
+    name = "query_cells"
+
+
+@dataclass(frozen=True)
+class OrderQueries(Order):
+    """Queries cell by cell; those in the same place are one."""
+
+    name = "query_order"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The stages that ordered the embedded points; `probes` says how many cells to search, where not all are."""
+
+    points: Outcome
+    cells: Outcome
+    ordered: Outcome
+    probes: Outcome | None = None
+
+    @property
+    def identity(self) -> list[str]:
+        return [self.ordered.ledger.digest, *([] if self.probes is None else [self.probes.ledger.digest])]
+
+    @property
+    def exponent(self) -> int:
+        """The power of two that takes lengths to the user's units."""
+        return int(np.frexp(self.points.figures["largest"])[1])
+
+    @property
+    def n_nodes(self) -> int:
+        """How many embedded points there are, counting those in one place as one."""
+        return int(self.ordered.figures["n_nodes"])
+
+    def opened(self) -> OrderedNodes:
+        """The nodes, to be read. Not to be kept: it reads ahead, and cannot be sent to workers."""
+        return OrderedNodes(self.cells, self.ordered)
+
+    def nearest(self, points: AnyArray, own_cells: IntArray, k: int) -> tuple[FloatArray, IntArray]:
+        """Distances (p, k) and numbers (p, k) of the nodes nearest to points, which come cell by cell."""
+        nodes = self.opened()
+        if points.shape[1] <= FEW_DIMENSIONS:
+            distances, found = exact_neighbors(nodes, points, own_cells, k)
+        else:
+            nobody = np.full(len(points), -1)
+            n_probes = nodes.n_cells if self.probes is None else int(self.probes.figures["n_probes"])
+            distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
+        return distances, found & NODE_BITS
+
+
+def needs_probes(ordered: Outcome) -> bool:
+    """Whether searching exactly would take too long."""
+    return bool(ordered.figures["n_columns"] > FEW_DIMENSIONS and ordered.figures["n_nodes"] > SEARCHED_EXACTLY)
+
+
+@dataclass(frozen=True)
+class SearchEmbedded(Stage):
+    """Numbers of the nodes nearest to each query, nearest first; and the rows (r,) that they stand for, rising, with
+    their nodes (r,).
+
+    To leave queries out, one more is searched for: the first is the query itself. Their own rows are then listed too
+    where they are `beyond` (r,) those that make the mean of their node.
+    """
+
+    index: Index
+    queries: Outcome
+    source_partitions: RowPartitions
+    n_neighbors: int
+    leaves_out: bool = False
+    name = "search"
+    version = 2
+
+    def settings(self) -> Json:
+        left_out = {"leaves_out": True} if self.leaves_out else {}
+        return {"n_neighbors": self.n_neighbors, "rows_each": self.source_partitions.rows_each, **left_out}
+
+    def inputs(self) -> list[str]:
+        return [*self.index.identity, self.queries.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return len(self.queries.figures["nodes_each"])
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        groups = self.queries.ledger.read("groups").read()[partition : partition + 2]
+        own_cells = np.repeat(np.arange(*groups), self.queries.ledger.part("sizes", partition).read())
+        points = self.queries.ledger.part("points", partition).read()
+        k = min(self.n_neighbors + self.leaves_out, self.index.n_nodes)
+        _, found = self.index.nearest(points, own_cells, k)
+        arrays: dict[str, AnyArray] = {"neighbors": found.astype(np.int32), "needed": np.unique(found)}
+        return {"n_queries": len(points)}, ledger.write_parts(partition, arrays)
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        needed = np.zeros(self.index.n_nodes, dtype=np.bool_)
+        for partition in figures:
+            needed[ledger.part("needed", partition).read()] = True
+        rows, nodes, beyond = self._rows_of(needed)
+        order = np.argsort(rows)
+        bounds = np.arange(self.source_partitions.count + 1) * self.source_partitions.rows_each
+        arrays: dict[str, AnyArray] = {"rows": rows[order], "nodes": nodes[order], "beyond": beyond[order]}
+        arrays["bounds"] = np.searchsorted(arrays["rows"], bounds)
+        for name, array in arrays.items():
+            ledger.write(name, array)
+        return {"n_nodes": int(np.count_nonzero(needed)), "n_rows": len(rows)}, list(arrays)
+
+    def _rows_of(self, needed: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
+        """Rows that some nodes stand for, which node each, and whether it is beyond those of the mean: group by group,
+        in no order of the rows."""
+        ordered = self.index.ordered.ledger
+        offsets = np.cumsum([0, *self.index.ordered.figures["nodes_each"]])
+        own = self._own_rows()
+        rows, nodes = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        beyond = [np.empty(0, dtype=np.bool_)]
+        for group in range(len(offsets) - 1):
+            of_group = ordered.part("rows", group).read()
+            node_of = ordered.part("node_of", group).read() + int(offsets[group])
+            wanted = needed[node_of]
+            of_group, node_of = of_group[wanted], node_of[wanted]
+            order = np.lexsort((of_group, node_of))
+            of_group, node_of = of_group[order], node_of[order]
+            late = ranks_within(node_of) >= MOST_ROWS_OF_NODE
+            kept = ~late | np.isin(of_group, own)
+            rows.append(of_group[kept])
+            nodes.append(node_of[kept])
+            beyond.append(late[kept])
+        return np.concatenate(rows), np.concatenate(nodes), np.concatenate(beyond)
+
+    def _own_rows(self) -> IntArray:
+        """The queries' own rows, if they are left out."""
+        groups = range(self.n_partitions() if self.leaves_out else 0)
+        own = [self.queries.ledger.part("rows", group).read() for group in groups]
+        return np.concatenate([np.empty(0, dtype=np.int64), *own])
+
+
+# Before the names of arrays.
+BEYOND = "beyond_"
+
+
+@dataclass(frozen=True)
+class Gather(Stage):
+    """Values, numbers and nodes of the rows of each partition of the source that are needed; under names of their own,
+    of those beyond the ones that make the mean of their node."""
+
+    source: Source
+    content: str
+    partitions: RowPartitions
+    searched: Outcome
+    name = "gather"
+    version = 2
+
+    def settings(self) -> Json:
+        return {"rows_each": self.partitions.rows_each}
+
+    def inputs(self) -> list[str]:
+        return [self.content, self.searched.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return self.partitions.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        begin, end = self.searched.ledger.read("bounds").read(partition, partition + 2).tolist()
+        listed = {name: self.searched.ledger.read(name).read(begin, end) for name in ("rows", "nodes", "beyond")}
+        beyond = listed.pop("beyond")
+        columns = {**listed, "values": take_rows(self.source, listed["rows"])}
+        names = []
+        for prefix, chosen in (("", ~beyond), (BEYOND, beyond)):
+            order = np.flatnonzero(chosen)
+            order = order[np.argsort(listed["nodes"][order], kind="stable")]
+            arrays = {prefix + name: column[order] for name, column in columns.items()}
+            names += ledger.write_parts(partition, arrays, EXCHANGE_BYTES)
+        return {"n_rows": len(beyond)}, names
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, []
+
+
+class RowsOfNodes(NamedTuple):
+    """Rows that make the means of some nodes: places (r,) of the nodes, numbers (r,) of the rows and values (r, D), by
+    node and row."""
+
+    places: IntArray
+    rows: IntArray
+    values: FloatArray
+
+    @property
+    def counts(self) -> IntArray:
+        """How many rows each node stands for in its mean."""
+        return np.asarray(np.bincount(self.places))
+
+    def find(self, numbers: IntArray) -> IntArray:
+        """Where rows (p,) are by their numbers, -1 for those that are beyond the ones of a mean."""
+        sorter = np.argsort(self.rows)
+        found = sorter[np.minimum(np.searchsorted(self.rows, numbers, sorter=sorter), len(sorter) - 1)]
+        return np.where(self.rows[found] == numbers, found, -1)
+
+    def means(self) -> tuple[FloatArray, BoolArray]:
+        """The mean row of each node, and whether it is one of rows that differ."""
+        return mean_rows(self.values, self.places)
+
+
+class GatheredRows:
+    """What a `Gather` stage wrote, by nodes."""
+
+    def __init__(self, gathered: Outcome, n_partitions: int) -> None:
+        self._ledger, self._partitions = gathered.ledger, range(n_partitions)
+
+    def sizes(self, nodes: IntArray) -> IntArray:
+        """How many rows make the mean of each of some nodes, rising."""
+        sizes = np.zeros(len(nodes), dtype=np.int64)
+        for _, begins, ends in self._slices(nodes):
+            sizes += ends - begins
+        return sizes
+
+    def of(self, nodes: IntArray) -> RowsOfNodes:
+        """The rows that make the means of some nodes, rising, in double precision."""
+        places, rows, values = [], [], []
+        for partition, begins, ends in self._slices(nodes):
+            wanted = _ranges(begins, ends)
+            if len(wanted):
+                places.append(np.repeat(np.arange(len(nodes)), ends - begins))
+                rows.append(self._ledger.part("rows", partition).take(wanted))
+                values.append(self._ledger.part("values", partition).take(wanted).astype(np.float64))
+        order = np.argsort(np.concatenate(places), kind="stable")
+        place = np.concatenate(places)[order]
+        return RowsOfNodes(place, np.concatenate(rows)[order], np.concatenate(values)[order])
+
+    def beyond(self, node: int, most_rows: int) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Numbers (p,) and values (p, D) of a node's other rows that are left out, at most so many at a time."""
+        for partition in self._partitions:
+            begin, end = np.searchsorted(self._nodes_beyond[partition], [node, node + 1]).tolist()
+            for first in range(begin, end, most_rows):
+                last = min(first + most_rows, end)
+                rows, values = (self._ledger.part(BEYOND + name, partition) for name in ("rows", "values"))
+                yield rows.read(first, last), values.read(first, last).astype(np.float64)
+
+    def _slices(self, nodes: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
+        """Of each partition with rows, where those of each node begin and end."""
+        for partition in self._partitions:
+            known = self._nodes[partition]
+            if len(known):
+                yield partition, np.searchsorted(known, nodes), np.searchsorted(known, nodes, side="right")
+
+    @cached_property
+    def _nodes(self) -> list[IntArray]:
+        return [self._ledger.part("nodes", partition).read() for partition in self._partitions]
+
+    @cached_property
+    def _nodes_beyond(self) -> list[IntArray]:
+        return [self._ledger.part(BEYOND + "nodes", partition).read() for partition in self._partitions]
+
+
+def _ranges(begins: IntArray, ends: IntArray) -> IntArray:
+    """All numbers from each begin up to each end."""
+    sizes = ends - begins
+    starts = np.cumsum(sizes) - sizes
+    return np.asarray(np.repeat(begins - starts, sizes) + np.arange(int(sizes.sum())))

@@ -1,0 +1,1 @@
+"""Where the dissimilarities to the landmarks come from, one file a provider."""

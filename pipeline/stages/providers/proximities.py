@@ -1,0 +1,273 @@
+"""Proximities that are given: a matrix of landmarks x points, of which a block of points is read at a time.
+
+A square matrix of all points has any of its rows for landmarks. Once they are chosen only those are read, and of
+similarities the diagonal. Of any other every row is a landmark, and an array beside it says which points they are.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.errors import InvalidInputError
+from pipeline.numerics.landmarks.greedy import choose_by_dissimilarities
+from pipeline.numerics.landmarks.sampling import random_landmarks
+from pipeline.numerics.models.kernels import dissimilarities_from_similarities
+from pipeline.sources.arrays import Rows
+from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.sources.proximities import (
+    ProximitySource,
+    check_dissimilarity_block,
+    check_similarity_block,
+    digest_of_vector,
+    landmark_dissimilarities,
+    landmark_points,
+    landmark_similarities,
+    no_own_similarities,
+    own_similarities,
+)
+from pipeline.stages.providers.vectors import rows_per_block
+from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.validate import digest_of_rows
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+
+# Of a square matrix, points that landmarks are chosen among: their own matrix takes 128 MB.
+MOST_CANDIDATES = 4096
+# Points whose similarities to themselves are read together off the diagonal.
+DIAGONAL_ROWS = 256
+
+
+def fingerprint_of(source: ProximitySource) -> str:
+    return repr(sorted(source.fingerprint().items()))
+
+
+@dataclass(frozen=True)
+class GivenLandmarks(SingleStage):
+    """Points `rows` (m,) that the landmarks are, and their rows `matrix_rows` (m,) of the matrix; of similarities also
+    those of the landmarks to themselves, `own` (m,)."""
+
+    source: ProximitySource
+    landmarks_key: str | None
+    n_landmarks: int
+    selection: str
+    similarities: bool
+    seed: int
+    name = "landmarks"
+
+    def settings(self) -> Json:
+        choice = {"n_landmarks": self.n_landmarks, "selection": self.selection, "seed": self.seed}
+        return {**choice, "landmarks_key": self.landmarks_key, "similarities": self.similarities}
+
+    def inputs(self) -> list[str]:
+        if self.landmarks_key is None:
+            return [fingerprint_of(self.source)]
+        return [fingerprint_of(self.source), digest_of_vector("landmarks_key", self.source, self.landmarks_key)]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        matrix_rows, rows = self._chosen()
+        checked = landmark_similarities if self.similarities else landmark_dissimilarities
+        between = checked(self.source.entries(matrix_rows, rows), matrix_rows, rows, self.source.name)
+        arrays: dict[str, AnyArray] = {"matrix_rows": matrix_rows, "rows": rows}
+        arrays |= {"own": between.diagonal().copy()} if self.similarities else {}
+        for name, array in arrays.items():
+            ledger.write(name, array)
+        return {"n_landmarks": len(rows), "n_matrix_rows": self.source.n_landmarks}, list(arrays)
+
+    def _chosen(self) -> tuple[IntArray, IntArray]:
+        if self.landmarks_key is not None:
+            rows = landmark_points(self.source, self.landmarks_key)
+            return np.arange(len(rows)), rows
+        chosen = self._chosen_points()
+        return chosen, chosen
+
+    def _chosen_points(self) -> IntArray:
+        n, m = self.source.n_points, self.n_landmarks
+        if m == n:
+            return np.arange(n)
+        if self.selection == "random":
+            return random_landmarks(n, m, self.seed)
+        candidates = random_landmarks(n, max(m, min(n, MOST_CANDIDATES)), self.seed)
+        between = landmark_dissimilarities(
+            self.source.entries(candidates, candidates), candidates, candidates, self.source.name
+        )
+        return np.sort(candidates[choose_by_dissimilarities(self.selection, between, m, self.seed)])
+
+
+@dataclass(frozen=True)
+class ScanProximities(Stage):
+    """Look at every proximity that will be used, before anything expensive. `content` is their digest. Similarities may
+    be negative, unless they are taken for affinities."""
+
+    source: ProximitySource
+    landmarks: Outcome
+    partitions: RowPartitions
+    similarities: bool
+    affinity: bool = False
+    name = "validate"
+
+    def settings(self) -> Json:
+        looked_for = {"similarities": self.similarities, **({"affinity": True} if self.affinity else {})}
+        return {"rows_each": self.partitions.rows_each, **looked_for}
+
+    def inputs(self) -> list[str]:
+        return [fingerprint_of(self.source), self.landmarks.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return self.partitions.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        largest, digests = 0.0, []
+        for grain in self.partitions.grains(partition):
+            digest = hashlib.sha256()
+            for start, block in self._blocks(grain):
+                self._check(block, start)
+                digest.update(digest_of_rows(block).encode())
+                largest = max(largest, float(np.abs(block).max(initial=0.0)))
+            digests.append(digest.hexdigest())
+        return {"largest": largest, "digests": digests}, []
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        largest = max(entry["largest"] for entry in figures.values())
+        if largest == 0:
+            raise InvalidInputError(f"{self.source.name} is 0 everywhere; there is nothing to embed.")
+        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
+        content = hashlib.sha256(repr((self.source.shape, digests)).encode()).hexdigest()
+        report = {"content": content, "largest": largest, "n_rows": self.source.n_points, "n_dropped_rows": 0}
+        return {**report, "rows_each": self.partitions.rows_each}, []
+
+    def _blocks(self, grain: range) -> Iterator[tuple[int, FloatArray]]:
+        """The grain's points in blocks of a size that depends on nothing else than the landmarks."""
+        step = min(GRAIN_ROWS, rows_per_block(int(self.landmarks.figures["n_landmarks"])))
+        for start in grain[::step]:
+            yield start, self.source.columns(start, min(start + step, grain.stop), self._matrix_rows)
+
+    def _check(self, block: FloatArray, first: int) -> None:
+        if self.similarities:
+            check_similarity_block(block, first, self.source.name, self._matrix_rows, self.affinity)
+        else:
+            check_dissimilarity_block(block, first, self.source.name, self._matrix_rows)
+
+    @cached_property
+    def _matrix_rows(self) -> IntArray:
+        return rows_of_landmarks(self.source, self.landmarks)
+
+
+def rows_of_landmarks(source: ProximitySource, landmarks: Outcome) -> IntArray:
+    """The rows (m,) of a matrix that the landmarks have: one like that of the fit, or one of landmarks alone."""
+    n_landmarks, n_rows = (int(landmarks.figures[name]) for name in ("n_landmarks", "n_matrix_rows"))
+    if source.n_landmarks == n_rows:
+        return np.asarray(landmarks.ledger.read("matrix_rows").read())
+    if source.n_landmarks == n_landmarks:
+        return np.arange(n_landmarks)
+    either = f"{n_rows} rows, like the fitted one, or " if n_rows != n_landmarks else ""
+    raise InvalidInputError(
+        f"{source.name} has shape {source.shape}; it must have {either}{n_landmarks} rows, one for each landmark in "
+        "order, and a column for each point: transpose it if it is the other way round."
+    )
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """A provider of proximities as they are given; similarities as the dissimilarities that they induce, unless
+    `affinity` takes them as they are. `own_key` names those of each point to itself, else on the diagonal.
+
+    With `zero_own` what a landmark is to itself is 0, as methods need it that know a landmark by that: on a diagonal
+    there may be rounding, and affinities have any value there.
+
+    New points are measured in units of 2^`fitted_exponent`, those of the fit. A matrix of them has no diagonal.
+    """
+
+    source: ProximitySource
+    scanned: Outcome
+    landmarks: Outcome
+    similarities: bool = False
+    affinity: bool = False
+    own_key: str | None = None
+    fitted_exponent: int | None = None
+    zero_own: bool = False
+
+    @property
+    def identity(self) -> list[str]:
+        content = [str(self.scanned.figures["content"]), self.landmarks.ledger.digest]
+        zero = " zero_own" if self.zero_own else ""
+        if self.affinity:
+            return [*content, f"affinities{zero}"]
+        return [*content, f"similarities={self.similarities} affinity=False own={self._own_digest}{zero}"]
+
+    @property
+    def n_landmarks(self) -> int:
+        return int(self.landmarks.figures["n_landmarks"])
+
+    @property
+    def exponent(self) -> int:
+        if self.fitted_exponent is not None:
+            return self.fitted_exponent
+        exponent = int(np.frexp(self.scanned.figures["largest"])[1])
+        return 0 if self.affinity else exponent // 2 if self.similarities else exponent
+
+    def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
+        return self._measured(start, stop), np.ones(stop - start, dtype=np.bool_)
+
+    def between(self) -> FloatArray:
+        rows = self._landmark_points
+        found = self.source.entries(self._matrix_rows, rows)
+        if not self.similarities:
+            return np.ldexp(landmark_dissimilarities(found, self._matrix_rows, rows, self.source.name), -self.exponent)
+        found = landmark_similarities(found, self._matrix_rows, rows, self.source.name)
+        if not self.affinity:
+            return self._induced(found, found.diagonal())
+        if self.zero_own:
+            np.fill_diagonal(found, 0.0)
+        return found
+
+    def _measured(self, start: int, stop: int) -> FloatArray:
+        block = self.source.columns(start, stop, self._matrix_rows)
+        if self.similarities and not self.affinity:
+            return self._induced(block, self._own(start, stop))
+        if self.zero_own:
+            points = self._landmark_points
+            here = np.flatnonzero((start <= points) & (points < stop))
+            block[points[here] - start, here] = 0.0
+        return block if self.affinity else np.ldexp(block, -self.exponent)
+
+    def _induced(self, similarities: FloatArray, own: FloatArray) -> FloatArray:
+        """Signed roots of squared dissimilarities [T eq. 2-5]."""
+        scaled = (np.ldexp(part, -2 * self.exponent) for part in (similarities, own, self._own_of_landmarks))
+        return dissimilarities_from_similarities(*scaled)
+
+    def _own(self, start: int, stop: int) -> FloatArray:
+        if self.own_key is not None:
+            return self._own_rows.read(start, stop).astype(np.float64)
+        if self.fitted_exponent is not None or not self.source.is_square:
+            raise no_own_similarities(self.source)
+        if self.n_landmarks == self.source.n_points:
+            # Rows of the matrix may be in another order than its columns then.
+            return self._own_of_landmarks[np.argsort(self._landmark_points)[start:stop]]
+        parts = []
+        for first in range(start, stop, DIAGONAL_ROWS):
+            rows = np.arange(first, min(first + DIAGONAL_ROWS, stop))
+            parts.append(self.source.columns(first, int(rows[-1]) + 1, rows).diagonal())
+        return np.concatenate(parts)
+
+    @cached_property
+    def _own_digest(self) -> str | None:
+        return None if self.own_key is None else digest_of_vector("own_key", self.source, self.own_key)
+
+    @cached_property
+    def _own_rows(self) -> Rows:
+        return own_similarities(self.source, self.own_key or "")
+
+    @cached_property
+    def _own_of_landmarks(self) -> FloatArray:
+        return np.asarray(self.landmarks.ledger.read("own").read())
+
+    @cached_property
+    def _landmark_points(self) -> IntArray:
+        return np.asarray(self.landmarks.ledger.read("rows").read())
+
+    @cached_property
+    def _matrix_rows(self) -> IntArray:
+        return rows_of_landmarks(self.source, self.landmarks)
