@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.direct_fit import kernel_choice
-from pipeline.methods import METHODS, OBJECTS, SIMILARITIES
+from pipeline.methods import METHODS, OBJECTS, SIMILARITIES, method_named
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.settings.jobs import ExtendSettings, FitSettings
 from pipeline.sources import Source
@@ -36,7 +36,7 @@ KINDS = {True: "texts", False: "rows of numbers"}
 
 def is_direct(manifest: Json) -> bool:
     """Whether a published run was measured straight from its landmarks."""
-    return not METHODS[manifest["settings"].get("method", "isomap")].geodesic
+    return not method_named(manifest["settings"].get("method", "isomap")).geodesic
 
 
 def direct_space(store: DurableLocalStore, manifest: Json) -> DirectSpace:

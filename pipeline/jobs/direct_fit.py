@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import METHODS, SIMILARITIES, SPECTRAL, VECTORS, ZERO_IS_ITSELF
+from pipeline.methods import METHODS, SIMILARITIES, VECTORS, uses
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.kernels import gamma_in_unit
@@ -49,7 +49,7 @@ def direct_chain(
     measured = _measured(settings, source, done)
     provider, cut, d = measured.provider, measured.partitions, settings.n_components
     choice = method_choice(settings, provider.exponent)
-    n_clusters = (settings.n_clusters or d) if settings.method == "spectral" else None
+    n_clusters = (settings.n_clusters or d) if uses(settings.method, "n_clusters") else None
     model = done(DirectModel(provider, choice, n_clusters, settings.seed))
     lengths = METHODS[settings.method].coordinates_are_lengths
     asked = DirectAnswers(provider, model, settings.diagonal_weight, lengths)
@@ -66,13 +66,15 @@ def direct_chain(
 def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
     """The method and what it is told, for dissimilarities in units of 2^exponent of the user's."""
     gamma = gamma_in_unit(told_gamma(settings), exponent)
-    kernel = settings.evaluates and settings.method == "kernel-mds"
+    kernel = settings.evaluates and uses(settings.method, "kernel")
     return Choice(
         method=settings.method,
         n_components=settings.n_components,
         extension=settings.extension if settings.extension == "auto" else settings.chosen_extension,
-        n_neighbors=settings.n_neighbors if settings.method == "lle" else Choice.n_neighbors,
-        gamma=gamma if settings.method in SPECTRAL else None,
+        n_neighbors=settings.n_neighbors
+        if uses(settings.method, "n_neighbors") and not settings.is_geodesic
+        else Choice.n_neighbors,
+        gamma=gamma if uses(settings.method, "gamma") else None,
         affinity=settings.takes_affinities,
         signed=settings.induces_distances or kernel,
         regularization=settings.regularization,
@@ -148,7 +150,7 @@ def _vectors(settings: FitSettings, source: Source, done: Runner) -> Measured:
 
 def kernel_choice(settings: FitSettings) -> KernelChoice | None:
     """The kernel on vectors that is asked for."""
-    if settings.method != "kernel-mds":
+    if not uses(settings.method, "kernel"):
         return None
     return KernelChoice(settings.kernel, told_gamma(settings), settings.degree, settings.constant)
 
@@ -169,7 +171,7 @@ def _given(settings: FitSettings, source: ProximitySource, done: Runner) -> Meas
     m, similar = planned_landmarks(settings, source), settings.input == SIMILARITIES
     cut = partitions_of(source, m, settings.partition_mib)
     landmarks = done(GivenLandmarks(source, settings.landmarks_key, m, settings.selection, similar, settings.seed))
-    affinity, zero_own = settings.takes_affinities, settings.method in ZERO_IS_ITSELF
+    affinity, zero_own = settings.takes_affinities, METHODS[settings.method].zero_is_itself
     scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
     provider = GivenRows(source, scanned, landmarks, similar, affinity, settings.own_key, zero_own=zero_own)
     return Measured(provider, landmarks, cut)
