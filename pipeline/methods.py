@@ -1,14 +1,22 @@
-"""The methods by name, and what goes with each: words only, for settings, the estimator and the stages alike."""
+"""The registry: methods, extensions, landmark choices, metrics, kernels and parameter ranges, and which go together.
+
+Settings, the estimator and studies all read it and hold no limits of their own. It consists of names, numbers and plain
+functions; whatever computes is in `numerics`. METHODS and `landmark_choices` include what plugins add.
+"""
 
 import re
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.errors import InvalidInputError
+from pipeline.plugins import LOADED
 
 CLASSICAL = ("projection", "restricted", "kernel-mapping", "rbf")
 NYSTROM = ("projection", "kernel-mapping", "rbf")
 STRESS = ("stress", "kernel-mapping", "rbf")
-# Extensions of any configuration, which only need the distances to the landmarks.
+# Extensions that work with any configuration, since they need nothing but the distances to the landmarks.
 OF_DISTANCES = ("kernel-mapping", "rbf")
 VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH = (
     "vectors",
@@ -20,68 +28,162 @@ VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH = (
 INPUTS = (VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH)
 PROXIMITIES = (VECTORS, DISSIMILARITIES, OBJECTS)
 METRICS = ("euclidean", "cityblock", "chebyshev", "cosine", "correlation")
-GAMMA_RANGE = (1e-300, 1e300)
-KERNELS = ("linear", "rbf", "cosine", "polynomial")
-# Settings that one method alone has, and all that not every method has.
-OWNERS = {"regularization": "lle", "n_clusters": "spectral", "stress_neighbors": "sammon"}
-OF_METHODS = {"kernel", "gamma", "degree", "constant", *OWNERS}
-# Methods that turn dissimilarities into affinities, and take similarities for those.
-SPECTRAL = ("laplacian", "spectral")
-# Methods that know a landmark from a point beside it by a dissimilarity of exactly 0 to itself.
-ZERO_IS_ITSELF = ("laplacian", "lle")
+# Each kernel with the parameters it uses.
+KERNELS: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "rbf": ("gamma",),
+    "cosine": (),
+    "polynomial": ("gamma", "degree", "constant"),
+}
 SELECTIONS = ("maxmin", "random", "kmeans", "trace", "cholesky")
+# Landmark choices that get along with single distances, or with paths from single nodes.
+ONE_BY_ONE, ALONG_A_GRAPH = ("random",), ("random", "maxmin")
 # A function that workers can import, such as package.module:function.
 IMPORTABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
-class Method:
-    """What a method needs and allows. The first of its extensions is its own.
+class Range:
+    """The valid range of a number, both ends included unless `above` excludes the lower one."""
 
-    A geodesic one measures along a neighbor graph, the others straight from the landmarks. Where coordinates are
-    lengths, they scale with the data.
+    low: float
+    high: float | None = None
+    whole: bool = False
+    above: bool = False
+    about: str = ""
+
+
+GAMMA_RANGE = (1e-300, 1e300)
+RANGES = {
+    "n_neighbors": Range(1, whole=True, about="edges of each point"),
+    "n_components": Range(1, whole=True, about="coordinates of the embedding"),
+    "recall": Range(0.5, 1.0, above=True),
+    # The secular equation of restricted reconstruction stays within double precision.
+    "diagonal_weight": Range(1e-30, 1e30),
+    # Squared distances stay within double precision.
+    "radius": Range(1e-150, 1e150),
+    "gamma": Range(*GAMMA_RANGE),
+    "degree": Range(1, 100, whole=True, about="the degree of a polynomial"),
+    # With a negative constant the polynomial would not be a kernel.
+    "constant": Range(0.0, 1e150),
+    "n_clusters": Range(2, whole=True, about="clusters to find"),
+    # Below, rounding takes over; above, all neighbors have the same weight.
+    "regularization": Range(1e-12, 1e3),
+    "stress_neighbors": Range(1, whole=True, about="distances of each landmark"),
+    "n_evaluated": Range(2, whole=True, about="landmarks that points are compared with"),
+    "joint": Range(2, 1024, whole=True, about="rows reconstructed together"),
+    "arc": Range(2, 4096, whole=True, about="positions on an arc, both ends included"),
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a method needs and allows; the first of its extensions is its default.
+
+    A geodesic method measures along a neighbor graph, the others straight from the landmarks. Coordinates that are
+    lengths scale with the data. With `takes_affinities`, similarities are used as they are; other methods use the
+    distances that they induce. With `zero_is_itself`, a dissimilarity of exactly 0 means that a point is the landmark.
+
+    A plugin's method also has `fit`, which makes a model from a `catalog.Choice` and the dissimilarities (m, m) between
+    landmarks, and `model`, the dataclass that a store's arrays are loaded into (None for one of the built-in classes).
     """
 
     extensions: tuple[str, ...]
     inputs: tuple[str, ...]
     geodesic: bool = False
     coordinates_are_lengths: bool = True
+    parameters: tuple[str, ...] = ()
+    takes_affinities: bool = False
+    zero_is_itself: bool = False
+    fit: Callable[[Any, Any], Any] | None = None
+    model: type[Any] | None = None
 
 
-METHODS = {
-    "isomap": Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True),
-    "kernel-isomap": Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True),
+_PATHS = ("n_neighbors", "radius")
+_BUILT_IN = {
+    "isomap": Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=_PATHS),
+    "kernel-isomap": Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=_PATHS),
     "mds": Method(CLASSICAL, (*PROXIMITIES, SIMILARITIES)),
-    "kernel-mds": Method(CLASSICAL, (VECTORS, OBJECTS)),
-    "laplacian": Method(NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False),
-    "spectral": Method(NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False),
-    "lle": Method(("weights", "kernel-mapping", "rbf"), PROXIMITIES, coordinates_are_lengths=False),
+    "kernel-mds": Method(CLASSICAL, (VECTORS, OBJECTS), parameters=("kernel",)),
+    "laplacian": Method(
+        NYSTROM,
+        (*PROXIMITIES, SIMILARITIES),
+        coordinates_are_lengths=False,
+        parameters=("gamma",),
+        takes_affinities=True,
+        zero_is_itself=True,
+    ),
+    "spectral": Method(
+        NYSTROM,
+        (*PROXIMITIES, SIMILARITIES),
+        coordinates_are_lengths=False,
+        parameters=("gamma", "n_clusters"),
+        takes_affinities=True,
+    ),
+    "lle": Method(
+        ("weights", "kernel-mapping", "rbf"),
+        PROXIMITIES,
+        coordinates_are_lengths=False,
+        parameters=("n_neighbors", "regularization"),
+        zero_is_itself=True,
+    ),
     "metric-mds": Method(STRESS, PROXIMITIES),
     "nonmetric-mds": Method(STRESS, PROXIMITIES),
-    "sammon": Method(STRESS, PROXIMITIES),
+    "sammon": Method(STRESS, PROXIMITIES, parameters=("stress_neighbors",)),
 }
-EXTENSIONS = tuple(dict.fromkeys(name for method in METHODS.values() for name in method.extensions))
+# Built-in names come first in a lookup: a plugin cannot replace them.
+METHODS: Mapping[str, Method] = ChainMap(_BUILT_IN, LOADED.methods)
+EXTENSIONS = tuple(dict.fromkeys(name for method in _BUILT_IN.values() for name in method.extensions))
+# Settings that only some methods, kernels or inputs use.
+OF_METHODS = {"kernel", "radius", *KERNELS["polynomial"], "n_clusters", "regularization", "stress_neighbors"}
+OF_VECTORS = ("columns", "id_column", "standardize", "pca", "missing")
+
+
+def landmark_choices() -> tuple[str, ...]:
+    """All names of landmark choices, those of plugins last."""
+    return (*SELECTIONS, *(name for name in LOADED.landmark_choices if name not in SELECTIONS))
+
+
+def one_of(name: str, value: object, choices: Collection[str], otherwise: str = "") -> str:
+    """`value` if it is one of `choices`; otherwise an error that lists them."""
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidInputError(f"{name}={value!r} is not known; use one of {listed(choices)}{otherwise}.")
+    return value
+
+
+def method_named(name: str) -> Method:
+    """A method by its name."""
+    return METHODS[one_of("method", name, METHODS, ", or name the plugin that adds it in plugins")]
+
+
+def uses(method: str, parameter: str) -> bool:
+    """Whether a method itself has a parameter."""
+    return parameter in METHODS[method].parameters
 
 
 def resolved_extension(method: str, extension: str) -> str:
-    """The extension that is meant; one that the method does not have is refused with those that it has."""
+    """The extension that is meant; one that the method does not have is refused."""
     allowed = METHODS[method].extensions
     if extension == "auto":
         return allowed[0]
     if extension not in allowed:
         raise InvalidInputError(
-            f"extension={extension!r} does not go with method={method!r}; use one of {', '.join(map(repr, allowed))}."
+            f"extension={extension!r} does not go with method={method!r}; use one of {listed(allowed)}."
         )
     return extension
 
 
+def has_two_answers(method: str, extension: str) -> bool:
+    """Whether points get both the projection and the restricted reconstruction."""
+    both = METHODS[method].extensions == CLASSICAL
+    return both and resolved_extension(method, extension) in ("projection", "restricted")
+
+
 def require_input(method: str, given: str) -> None:
-    """Refuse a kind of input that a method has no use for."""
+    """Refuse a kind of input that a method cannot use."""
     allowed = METHODS[method].inputs
     if given not in allowed:
-        raise InvalidInputError(
-            f"input={given!r} does not go with method={method!r}; use one of {', '.join(map(repr, allowed))}."
-        )
+        raise InvalidInputError(f"input={given!r} does not go with method={method!r}; use one of {listed(allowed)}.")
 
 
 def require_extension(method: str, extension: str, given: str) -> None:
@@ -96,19 +198,96 @@ def require_extension(method: str, extension: str, given: str) -> None:
     )
 
 
-def unused_settings(method: str, kernel: object, affinities: bool = False) -> set[str]:
-    """Which settings of methods and kernels would be ignored by a method, with a kernel by name or a function, and on
-    affinities as they are given."""
-    by_kernel = method == "kernel-mds"
-    used = {"kernel"} if by_kernel else set()
-    if (method in SPECTRAL and not affinities) or (by_kernel and kernel in ("rbf", "polynomial")):
-        used |= {"gamma"}
-    if by_kernel and kernel == "polynomial":
-        used |= {"degree", "constant"}
-    return OF_METHODS - used - {name for name, owner in OWNERS.items() if owner == method}
+def require_metric(method: str, metric: object, given: str = VECTORS) -> None:
+    """Refuse a metric where the method measures in its own way, or where nothing is left to measure."""
+    if isinstance(metric, str) and metric == "euclidean":
+        return
+    if METHODS[method].geodesic or uses(method, "kernel"):
+        instead = "a kernel" if uses(method, "kernel") else "the Euclidean distance along its graph"
+        raise InvalidInputError(
+            f"metric={named(metric)} does not go with method={method!r}, which uses {instead}; leave it out, or use "
+            "method='mds'."
+        )
+    if given in (DISSIMILARITIES, SIMILARITIES):
+        raise InvalidInputError(
+            f"metric={named(metric)} has nothing to measure: input={given!r} is given; leave it out."
+        )
 
 
-def has_two_answers(method: str, extension: str) -> bool:
-    """Whether points get both the projection and the restricted reconstruction."""
-    own = METHODS[method].extensions
-    return own is CLASSICAL and resolved_extension(method, extension) in ("projection", "restricted")
+def compares_by(method: str) -> str:
+    """The setting that says how a method compares two objects."""
+    return "kernel" if uses(method, "kernel") else "metric"
+
+
+def require_function(method: str, value: str, given: str) -> None:
+    """Refuse objects without a function that compares them, and such a function for any other input."""
+    name, is_function = compares_by(method), IMPORTABLE.fullmatch(value) is not None
+    if given == OBJECTS and not is_function:
+        raise InvalidInputError(
+            f"input='objects' needs a function of two objects, and {name}={value!r} is not one; name it as "
+            "package.module:function."
+        )
+    if is_function and given != OBJECTS:
+        raise InvalidInputError(
+            f"{name}={value!r} is a function of two objects, and input={given!r}: use input='objects' (rows of numbers "
+            "are objects too)."
+        )
+
+
+def selections_for(given: str, one_by_one: bool = False) -> tuple[str, ...]:
+    """The landmark choices for a kind of input; `one_by_one` if each distance costs a call of the user's function."""
+    if one_by_one or given == SIMILARITIES:
+        return ONE_BY_ONE
+    if given == GRAPH:
+        return ALONG_A_GRAPH
+    return landmark_choices() if given in (VECTORS, OBJECTS) else SELECTIONS
+
+
+def require_selection(selection: str, given: str, one_by_one: bool = False) -> None:
+    """Refuse a landmark choice that needs more than the input offers."""
+    allowed = selections_for(given, one_by_one)
+    if selection not in allowed:
+        raise InvalidInputError(
+            f"landmark_selection={selection!r} needs distances between many points; with this input use "
+            f"{' or '.join(map(repr, allowed))}."
+        )
+
+
+def joins_neighbors(method: str, given: str, radius: float | None) -> bool:
+    """Whether a method looks for n_neighbors neighbors of each point."""
+    return uses(method, "n_neighbors") and given != GRAPH and radius is None
+
+
+def unused_settings(method: str, kernel: object, given: str) -> set[str]:
+    """The settings that a method would ignore, with a kernel (a name or a function) and a kind of input."""
+    chosen = METHODS[method]
+    of_input = {
+        "landmarks_key": given in (DISSIMILARITIES, SIMILARITIES),
+        "own_key": given == SIMILARITIES and not chosen.takes_affinities,
+        "n_evaluated": given == OBJECTS and not uses(method, "kernel"),
+        **dict.fromkeys(OF_VECTORS, given == VECTORS),
+    }
+    of_kernel = KERNELS.get(kernel, ()) if uses(method, "kernel") and isinstance(kernel, str) else ()
+    used = {*chosen.parameters, *of_kernel, *(name for name, is_used in of_input.items() if is_used)}
+    if given == SIMILARITIES and chosen.takes_affinities:
+        used -= {"gamma"}
+    if given != VECTORS:
+        used -= {"radius"}
+    return {*OF_METHODS, *of_input} - used
+
+
+def refuse_unused(given: Mapping[str, object], unused: Collection[str], context: str) -> None:
+    """Refuse settings, given with values that are not their defaults, that would be ignored."""
+    for name, value in given.items():
+        if name in unused:
+            raise InvalidInputError(f"{name}={value!r} means nothing with {context}; leave it out.")
+
+
+def named(value: object) -> str:
+    """A name or a function as an error shows it."""
+    return repr(value) if isinstance(value, str) else getattr(value, "__name__", repr(value))
+
+
+def listed(choices: Collection[str]) -> str:
+    """Choices as an error lists them."""
+    return ", ".join(map(repr, choices))

@@ -59,7 +59,7 @@ def test_what_is_not_given_is_named():
         ({"n_landmarks": 2}, "n_landmarks=2 is out of range"),
         ({"n_landmarks": 0}, "n_landmarks=0 is out of range"),
         ({"pca": 6}, "pca=6 is out of range; use one from 1 to 5"),
-        ({"diagonal_weight": 0}, "diagonal_weight=0.0 is out of range"),
+        ({"diagonal_weight": 0}, "diagonal_weight=0: .*greater than or equal to 1e-30, or .*'balanced'"),
     ],
 )
 def test_settings_that_do_not_fit_the_source_are_refused(settings, message):

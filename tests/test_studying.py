@@ -248,7 +248,7 @@ def test_a_matrix_that_is_not_square_is_refused(tmp_path):
         ({"landmarks": 1.5}, "a list is needed"),
         ({"neighbors": "0"}, "neighbors='0': Input should be greater"),
         ({"neighbors": "5", "method": "mds"}, "neighbors means nothing with method='mds'"),
-        ({"selections": "maxmin,best"}, "selections='best': Input should be 'maxmin'"),
+        ({"selections": "maxmin,best"}, "selections='best' is not known; use one of 'maxmin'"),
         ({"sample": 10}, "sample=10: Input should be greater than or equal to 50"),
         ({"held_out": True}, "held_out=True: a number is needed"),
         ({"landmark": "20"}, "did you mean 'landmarks'"),

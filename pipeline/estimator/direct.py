@@ -17,7 +17,7 @@ from pipeline.estimator.precomputed import (
     require_zero_diagonal,
     symmetric,
 )
-from pipeline.estimator.settings import Comparing, Settings, named
+from pipeline.estimator.settings import Comparing, Settings
 from pipeline.estimator.spaces import (
     Distinct,
     Embedder,
@@ -28,6 +28,7 @@ from pipeline.estimator.spaces import (
     embedder_of,
     in_unit,
 )
+from pipeline.methods import named, uses
 from pipeline.numerics.checks import compared_number
 from pipeline.numerics.models.kernels import Kernel, automatic_gamma, dissimilarities_from_similarities
 from pipeline.numerics.models.metrics import SCALE_FREE, distances, require_directions
@@ -221,14 +222,14 @@ def _measured(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArra
     if settings.function is None:
         return _by_vectors(settings, X, points, chosen)
     rows = X[points.first_rows]
-    if settings.method == "kernel-mds":
+    if uses(settings.method, "kernel"):
         return _by_kernel_function(settings.function, rows, points.first_rows, chosen)
     return _by_metric_function(settings.function, rows, points.first_rows, chosen)
 
 
 def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
     landmarks = points.points[chosen].astype(np.float64)
-    kernel = _kernel(settings, landmarks, points.exponent) if settings.method == "kernel-mds" else None
+    kernel = _kernel(settings, landmarks, points.exponent) if uses(settings.method, "kernel") else None
     measure = VectorMeasure(landmarks, points.exponent, str(settings.metric), kernel)
     measure.check(X)
     between = measure.measured(landmarks)

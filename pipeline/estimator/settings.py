@@ -1,6 +1,6 @@
 """What an estimator is told, and which of it goes together: refused before anything is computed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -9,15 +9,15 @@ import numpy as np
 from joblib import effective_n_jobs
 from sklearn.utils import check_random_state
 
+from pipeline import methods
 from pipeline.errors import InvalidInputError
-from pipeline.methods import GAMMA_RANGE, KERNELS, METHODS, METRICS, SELECTIONS, resolved_extension, unused_settings
+from pipeline.methods import DISSIMILARITIES, GRAPH, KERNELS, METHODS, METRICS, VECTORS, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, check_weight
 from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice
-from pipeline.numerics.models.kernels import Kernel, gamma_in_unit
-from pipeline.numerics.models.lle import REGULARIZATION_RANGE
+from pipeline.numerics.models.kernels import gamma_in_unit
 
 # Of two rows, the number that they are to each other.
 Comparing: TypeAlias = Callable[[Any, Any], Any]
@@ -62,7 +62,7 @@ class Settings:
     @property
     def function(self) -> Comparing | None:
         """The function of the user's that compares rows, if there is one."""
-        compares = self.kernel if self.method == "kernel-mds" else self.metric
+        compares = getattr(self, methods.compares_by(self.method))
         return None if isinstance(compares, str) else compares
 
     @property
@@ -72,7 +72,7 @@ class Settings:
     @property
     def clusters(self) -> int | None:
         """How many clusters are to be found."""
-        if self.method != "spectral":
+        if not methods.uses(self.method, "n_clusters"):
             return None
         return self.n_components if self.n_clusters is None else self.n_clusters
 
@@ -113,41 +113,35 @@ class Settings:
 
     def check(self) -> None:
         """Refuse what is not known, out of range, or does not go together."""
-        checks.one_of("method", self.method, tuple(METHODS))
+        methods.method_named(self.method)
         _named_or_function("metric", self.metric, (*METRICS, PRECOMPUTED))
         _named_or_function("kernel", self.kernel, KERNELS)
-        checks.one_of("landmark_selection", self.landmark_selection, SELECTIONS)
-        checks.one_of("component_policy", self.component_policy, POLICIES)
-        resolved_extension(self.method, self.extension)
-        self._check_metric()
-        self._check_selection()
+        methods.one_of("landmark_selection", self.landmark_selection, methods.landmark_choices())
+        methods.one_of("component_policy", self.component_policy, POLICIES)
+        methods.resolved_extension(self.method, self.extension)
+        if not (self.is_geodesic and self.is_precomputed):
+            methods.require_metric(self.method, self.metric)
+        methods.require_selection(self.landmark_selection, self.input)
         self._check_numbers()
-        self._check_numbers_of_methods()
         self._check_unused()
         check_weight(self.diagonal_weight)
 
-    def _check_metric(self) -> None:
-        allowed = ("euclidean", PRECOMPUTED) if self.is_geodesic else ("euclidean",)
-        if (self.is_geodesic or self.method == "kernel-mds") and self.metric not in allowed:
-            instead = "a kernel" if self.method == "kernel-mds" else "the Euclidean distance along its graph"
-            raise InvalidInputError(
-                f"metric={named(self.metric)} does not go with method={self.method!r}, which uses {instead}; leave it "
-                "out, or use method='mds'."
-            )
-
-    def _check_selection(self) -> None:
-        allowed = ("random", "maxmin") if self.is_geodesic and self.is_precomputed else SELECTIONS
-        if self.landmark_selection not in allowed:
-            raise InvalidInputError(
-                f"landmark_selection={self.landmark_selection!r} needs distances between many points; with this input "
-                f"use {' or '.join(map(repr, allowed))}."
-            )
+    @property
+    def input(self) -> str:
+        """The kind of input that a run on disk would have; a function compares vectors here."""
+        if not self.is_precomputed:
+            return VECTORS
+        return GRAPH if self.is_geodesic else DISSIMILARITIES
 
     def _check_numbers(self) -> None:
-        # As in scikit-learn, a radius may stand beside n_neighbors=None.
+        # As in scikit-learn, radius and n_neighbors=None may be given together.
         if self.radius is None or self.n_neighbors is not None:
-            checks.integer_in_range("n_neighbors", self.n_neighbors, 1, None, "edges of each point")
-        checks.integer_in_range("n_components", self.n_components, 1, None, "coordinates of the embedding")
+            checks.require_parameter("n_neighbors", self.n_neighbors)
+        for name in ("n_components", "degree", "constant", "regularization"):
+            checks.require_parameter(name, getattr(self, name))
+        for name in ("gamma", "radius", "n_clusters", "stress_neighbors"):
+            if getattr(self, name) is not None:
+                checks.require_parameter(name, getattr(self, name))
         if self.n_landmarks != "auto":
             low = self.n_components + 1
             checks.integer_in_range("n_landmarks", self.n_landmarks, low, None, "more than n_components, or 'auto'")
@@ -155,39 +149,13 @@ class Settings:
         if n_jobs is not None and (n_jobs == 0 or not isinstance(n_jobs, Integral)):
             raise InvalidInputError(f"n_jobs={self.n_jobs!r} is not a number of threads; use 1, 2, ... or -1 for all.")
 
-    def _check_numbers_of_methods(self) -> None:
-        if self.gamma is not None:
-            checks.number_in_range("gamma", self.gamma, *GAMMA_RANGE)
-        if self.radius is not None:
-            checks.number_in_range("radius", self.radius, checks.SMALLEST_SIZE, checks.LARGEST_SIZE)
-        if self.n_clusters is not None:
-            checks.integer_in_range("n_clusters", self.n_clusters, 1, None, "clusters to find")
-        if self.stress_neighbors is not None:
-            checks.integer_in_range("stress_neighbors", self.stress_neighbors, 1, None, "distances of each landmark")
-        checks.number_in_range("regularization", self.regularization, *REGULARIZATION_RANGE)
-        Kernel("polynomial", degree=self.degree, constant=self.constant)
-
     def _check_unused(self) -> None:
-        """Refuse settings that would be ignored; but for n_clusters, which scikit-learn's tools set wherever it is."""
-        unused = {
-            "radius": not self.is_geodesic or self.is_precomputed,
-            **dict.fromkeys(unused_settings(self.method, self.kernel) - {"n_clusters"}, True),
-        }
-        for name in (name for name, is_unused in unused.items() if is_unused):
-            if getattr(self, name) != UNUSED.get(name):
-                raise InvalidInputError(
-                    f"{name}={getattr(self, name)!r} means nothing with method={self.method!r} and "
-                    f"metric={named(self.metric)}; leave it out."
-                )
+        """Refuse parameters that would be ignored, except n_clusters, which scikit-learn's tools set by its name."""
+        unused = methods.unused_settings(self.method, self.kernel, self.input) - {"n_clusters"}
+        changed = {name: value for name, value in vars(self).items() if name in unused and value != UNUSED.get(name)}
+        methods.refuse_unused(changed, unused, f"method={self.method!r} and metric={methods.named(self.metric)}")
 
 
-def named(value: str | Comparing) -> str:
-    """A name or a function as an error shows it."""
-    return repr(value) if isinstance(value, str) else getattr(value, "__name__", repr(value))
-
-
-def _named_or_function(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if not callable(value) and (not isinstance(value, str) or value not in choices):
-        raise InvalidInputError(
-            f"{name}={value!r} is not known; use one of {', '.join(map(repr, choices))}, or a function of two rows."
-        )
+def _named_or_function(name: str, value: object, choices: Collection[str]) -> None:
+    if not callable(value):
+        methods.one_of(name, value, choices, ", or a function of two rows")

@@ -19,7 +19,7 @@ from pipeline.jobs.new_rows import (
     new_rows,
     published_columns,
 )
-from pipeline.methods import METHODS
+from pipeline.methods import METHODS, method_named
 from pipeline.settings.jobs import ExtendSettings
 from pipeline.sources.graphs import NewNodes
 from pipeline.sources.inputs import described_source
@@ -58,7 +58,7 @@ def opened_space(settings: ExtendSettings) -> Space:
 
 def published_space(store: DurableLocalStore, manifest: Json) -> Space:
     """The space of a published run, whatever its provider."""
-    is_geodesic = METHODS[manifest["settings"].get("method", "isomap")].geodesic
+    is_geodesic = method_named(manifest["settings"].get("method", "isomap")).geodesic
     return graph_space(store, manifest) if is_geodesic else row_space(store, manifest)
 
 

@@ -9,7 +9,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_apart
 from pipeline.jobs.measured import chosen_gamma, measured
 from pipeline.jobs.plan import Plan, plan_fit
-from pipeline.methods import GRAPH, METHODS, SPECTRAL
+from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.kernels import gamma_in_unit
 from pipeline.settings.jobs import FitSettings
@@ -95,7 +95,7 @@ def chain(
     """
     found = measured(settings, source, done)
     provider, cut, seed = found.provider, found.partitions, settings.seed
-    n_clusters = (settings.n_clusters or settings.n_components) if settings.method == "spectral" else None
+    n_clusters = (settings.n_clusters or settings.n_components) if uses(settings.method, "n_clusters") else None
     model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed))
     lengths = METHODS[settings.method].coordinates_are_lengths
     placing = Placing(provider, model, settings.diagonal_weight, lengths, cut)
@@ -110,13 +110,14 @@ def chain(
 def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
     """The method and its parameters, for dissimilarities in units of 2^exponent of the user's."""
     gamma = gamma_in_unit(chosen_gamma(settings), exponent)
-    kernel = settings.evaluates and settings.method == "kernel-mds"
+    kernel = settings.evaluates and uses(settings.method, "kernel")
+    own_neighbors = uses(settings.method, "n_neighbors") and not settings.is_geodesic
     return Choice(
         method=settings.method,
         n_components=settings.n_components,
         extension=settings.extension if settings.extension == "auto" else settings.chosen_extension,
-        n_neighbors=settings.n_neighbors if settings.method == "lle" else Choice.n_neighbors,
-        gamma=gamma if settings.method in SPECTRAL else None,
+        n_neighbors=settings.n_neighbors if own_neighbors else Choice.n_neighbors,
+        gamma=gamma if uses(settings.method, "gamma") else None,
         affinity=settings.takes_affinities,
         signed=settings.induces_distances or kernel,
         regularization=settings.regularization,

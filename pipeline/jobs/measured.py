@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Runner
-from pipeline.methods import SIMILARITIES, ZERO_IS_ITSELF
+from pipeline.methods import METHODS, SIMILARITIES, uses
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.settings.jobs import FitSettings
 from pipeline.sources.graphs import GraphSource
@@ -72,7 +72,7 @@ def evaluated_count(n_evaluated: int, n_landmarks: int) -> int:
 
 def kernel_choice(settings: FitSettings) -> KernelChoice | None:
     """The kernel on vectors that is asked for."""
-    if settings.method != "kernel-mds":
+    if not uses(settings.method, "kernel"):
         return None
     return KernelChoice(settings.kernel, chosen_gamma(settings), settings.degree, settings.constant)
 
@@ -112,7 +112,7 @@ def _precomputed(settings: FitSettings, source: ProximitySource, done: Runner) -
     m, similar = planned_landmarks(settings, source), settings.input == SIMILARITIES
     cut = partitions_of(source, m, settings.partition_mib)
     landmarks = _chosen(settings, MatrixCandidates(source, settings.landmarks_key, similar), m, done)
-    affinity, zero_own = settings.takes_affinities, settings.method in ZERO_IS_ITSELF
+    affinity, zero_own = settings.takes_affinities, METHODS[settings.method].zero_is_itself
     scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
     provider = PrecomputedRows(source, scanned, landmarks, similar, affinity, settings.own_key, zero_own=zero_own)
     return Measured(provider, landmarks, cut)

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import RANGES
+from pipeline.methods import one_of as one_of
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Squared dissimilarities that came from two float32 shortest-path runs differ by a few 1e-7 of their size;
@@ -43,11 +45,13 @@ def number_in_range(name: str, value: object, low: float, high: float) -> float:
     return float(value)
 
 
-def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
-    """`value` if it is one of `choices`; otherwise an error that lists them."""
-    if not isinstance(value, str) or value not in choices:
-        raise InvalidInputError(f"{name}={value!r} is not known; use one of {', '.join(map(repr, choices))}.")
-    return value
+def require_parameter(name: str, value: object) -> None:
+    """Refuse a value that is out of the range which the registry has for a parameter."""
+    valid = RANGES[name]
+    if valid.whole:
+        integer_in_range(name, value, int(valid.low), None if valid.high is None else int(valid.high), valid.about)
+    else:
+        number_in_range(name, value, valid.low, math.inf if valid.high is None else valid.high)
 
 
 def real_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: bool = False) -> AnyArray:

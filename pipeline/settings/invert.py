@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.settings.jobs import FIELDS, TABLES, JobSettings
+from pipeline.settings.method import within
 
 # Kind and power of each radial function, by the names that users give; see numerics/inverse_kernels.
 KERNELS: dict[str, tuple[str, int | None]] = {
@@ -52,7 +53,9 @@ class InvertSettings(JobSettings):
         3.0, gt=0, description="Fill distances to the nearest embedded point beyond which a query counts as outside."
     )
     recall: float = Field(
-        0.995, gt=0.5, le=1, description="Share of the nearest points to find among many in many dimensions; 1: all."
+        0.995,
+        **within("recall"),
+        description="Share of the nearest points to find among many in many dimensions; 1: all.",
     )
     leave_one_out: bool = Field(False, description="How far embedded rows are from what the others make of them.")
     sample: int | None = Field(None, ge=1, description="So many rows are left out, drawn at random, instead of all.")

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import GRAPH
-from pipeline.settings.method import MethodSettings
+from pipeline.methods import joins_neighbors
+from pipeline.settings.method import MethodSettings, within
 
 # Fields that would take true for 1.
 NUMBERS = (
@@ -139,16 +140,18 @@ class FitSettings(MethodSettings, JobSettings):
     )
     standardize: bool = Field(False, description="Take out each column's mean and divide by its spread.")
     pca: int | None = Field(None, ge=1, description="Work on this many principal axes of the columns.")
-    n_neighbors: int = Field(10, ge=1, description="Neighbors of each point in the graph, counting distinct points.")
+    n_neighbors: int = Field(
+        10, **within("n_neighbors"), description="Neighbors of each point in the graph, counting distinct points."
+    )
     recall: float = Field(
-        0.995, gt=0.5, le=1, description="Share of true neighbors that the search aims at; 1 searches exactly."
+        0.995, **within("recall"), description="Share of true neighbors that the search aims at; 1 searches exactly."
     )
     component_policy: Literal["error", "bridge", "largest"] = Field(
         "error", description="A graph in pieces: refuse, join by the shortest links, or embed the largest only."
     )
     n_landmarks: int | Literal["auto"] = Field("auto", description="How many landmarks, or auto.")
-    n_components: int = Field(2, ge=1, description="Coordinates of the embedding.")
-    diagonal_weight: float | Literal["balanced"] = Field(
+    n_components: int = Field(2, **within("n_components"), description="Coordinates of the embedding.")
+    diagonal_weight: Annotated[float, Field(**within("diagonal_weight"))] | Literal["balanced"] = Field(
         1.0, description="Weight of a point's length in restricted reconstruction; balanced = number of landmarks."
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of every random choice.")
@@ -166,8 +169,7 @@ class FitSettings(MethodSettings, JobSettings):
                 f"the source has {n_rows} rows; fewer than {MOST_ROWS} are supported: fit on a part of them."
             )
         rows = f"the source has {n_rows} rows"
-        joins_neighbors = self.is_geodesic and self.input != GRAPH and self.radius is None
-        if joins_neighbors or self.method == "lle":
+        if joins_neighbors(self.method, self.input, self.radius):
             _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
         _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":
@@ -180,8 +182,6 @@ class FitSettings(MethodSettings, JobSettings):
                     f"pca={self.pca} needs a matrix of {n_columns} x {n_columns}; at most {MOST_PCA_COLUMNS} columns "
                     "are supported: choose some with columns."
                 )
-        if not isinstance(self.diagonal_weight, str):
-            _require_range("diagonal_weight", self.diagonal_weight, 1e-30, 1e30, "or 'balanced'")
 
 
 class ExtendSettings(JobSettings):
@@ -200,11 +200,11 @@ class ExtendSettings(JobSettings):
         "error", description="Rows with NaN or infinite entries: refuse, or keep them out (their results are NaN)."
     )
     incoming: bool = Field(False, description="Extend to every batch in a folder that was not done yet.")
-    joint: int | None = Field(None, ge=2, le=1024, description="Reconstruct so many consecutive rows together.")
+    joint: int | None = Field(None, **within("joint"), description="Reconstruct so many consecutive rows together.")
     joint_distances: Literal["paths", "bound"] = Field(
         "paths", description="Between new rows: shortest paths along the graph, or an upper bound over the landmarks."
     )
-    arc: int | None = Field(None, ge=2, le=4096, description="Positions between the two answers, of the arc rows.")
+    arc: int | None = Field(None, **within("arc"), description="Positions between the two answers, of the arc rows.")
     arc_rows: tuple[int, ...] | None = Field(None, description="Rows whose arcs are wanted, separated by commas.")
     level: float = Field(
         0.01, gt=0, lt=0.5, description="How often a batch like the training data may raise the alarm."
@@ -323,12 +323,22 @@ def described_faults(error: ValidationError, fields: Collection[str]) -> str:
     for entry in error.errors():
         name = ".".join(str(part) for part in entry["loc"] if part in fields)
         values[name] = None if entry["type"] == "missing" else entry["input"]
-        message = "it must be given" if entry["type"] == "missing" else entry["msg"].removeprefix("Value error, ")
-        expected.setdefault(name, []).append(message)
+        expected.setdefault(name, []).append(_expectation(entry))
         if entry["type"] == "value_error" and isinstance(entry["input"], dict):
             together.add(name)
     listed = (
-        ("" if name in together else f"{name}={values[name]!r}: ") + ", or ".join(messages)
+        ("" if name in together or messages[0].startswith(f"{name}=") else f"{name}={values[name]!r}: ")
+        + ", or ".join(messages)
         for name, messages in expected.items()
     )
     return "; ".join(listed).removesuffix(".") + "."
+
+
+def _expectation(entry: ErrorDetails) -> str:
+    """What pydantic expects of a value, with limits such as 1e-300 not written out digit by digit."""
+    if entry["type"] == "missing":
+        return "it must be given"
+    limit = next((entry["ctx"][name] for name in ("ge", "gt", "le", "lt") if name in entry.get("ctx", {})), None)
+    if isinstance(limit, float):
+        return f"{entry['msg'].rpartition(' ')[0]} {limit:g}"
+    return entry["msg"].removeprefix("Value error, ")

@@ -1,46 +1,20 @@
 """The settings of a fit that choose the method, what is measured and how; and which of them go together."""
 
-from typing import Annotated, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from pipeline.errors import InvalidInputError
-from pipeline.methods import (
-    DISSIMILARITIES,
-    GRAPH,
-    IMPORTABLE,
-    KERNELS,
-    METHODS,
-    METRICS,
-    OBJECTS,
-    SELECTIONS,
-    SIMILARITIES,
-    SPECTRAL,
-    VECTORS,
-    has_two_answers,
-    require_extension,
-    require_input,
-    resolved_extension,
-    unused_settings,
-)
+from pipeline import methods
+from pipeline.methods import EXTENSIONS, IMPORTABLE, INPUTS, KERNELS, METHODS, METRICS, RANGES, SELECTIONS, SIMILARITIES
 
-MethodName = Literal[
-    "isomap",
-    "kernel-isomap",
-    "mds",
-    "kernel-mds",
-    "laplacian",
-    "spectral",
-    "lle",
-    "metric-mds",
-    "nonmetric-mds",
-    "sammon",
-]
-ExtensionName = Literal["auto", "projection", "restricted", "kernel-mapping", "rbf", "weights", "stress"]
-InputName = Literal["vectors", "dissimilarities", "similarities", "objects", "graph"]
-SelectionName = Literal["maxmin", "random", "kmeans", "trace", "cholesky"]
-# Settings that only mean something for tables of numbers.
-OF_VECTORS = ("columns", "id_column", "standardize", "pca", "missing")
+
+def within(name: str) -> dict[str, Any]:
+    """The range that the registry has for a setting, as arguments of a field."""
+    valid = RANGES[name]
+    finite = {} if valid.whole else {"allow_inf_nan": False}
+    upper = {} if valid.high is None else {"le": valid.high}
+    return {"gt" if valid.above else "ge": valid.low, **upper, **finite}
 
 
 class MethodSettings(BaseModel):
@@ -48,54 +22,64 @@ class MethodSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    method: MethodName = Field("isomap", description="How the landmarks are embedded.")
-    extension: ExtensionName = Field(
+    method: str = Field("isomap", description=f"Method that embeds the landmarks: {', '.join(METHODS)}.")
+    extension: str = Field(
         "auto",
-        description="How other points are placed; auto is the method's own way, with both answers if it has two.",
+        description=f"How the other points are placed: {', '.join(EXTENSIONS)}; auto is the method's own way.",
     )
-    input: InputName = Field(
-        "vectors",
-        description="What the source holds: a table of numbers, landmarks x points proximities, objects for a metric "
-        "of yours, or a graph of yours.",
-    )
+    input: str = Field("vectors", description=f"What the source holds: {', '.join(INPUTS)}.")
     metric: str = Field(
-        "euclidean", description=f"{', '.join(METRICS)}, or a function of two objects as package.module:function."
+        "euclidean",
+        description=f"Distance between points: {', '.join(METRICS)}, or a function of two objects as "
+        "package.module:function.",
     )
-    kernel: str = Field("rbf", description=f"Of kernel-mds: {', '.join(KERNELS)}, or package.module:function.")
-    gamma: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = Field(
-        "auto", description="Of Gaussian and polynomial kernels; auto is 1 / median squared distance of landmarks."
+    kernel: str = Field(
+        "rbf", description=f"Kernel of kernel-mds: {', '.join(KERNELS)}, or a function as package.module:function."
     )
-    degree: int = Field(3, ge=1, le=20, description="Of the polynomial kernel.")
-    constant: float = Field(
-        1.0, ge=0, allow_inf_nan=False, description="Of the polynomial kernel: what is added to the inner product."
+    gamma: Annotated[float, Field(**within("gamma"))] | Literal["auto"] = Field(
+        "auto",
+        description="Width of the rbf and polynomial kernels and of the affinities of laplacian and spectral; auto is "
+        "1 / median squared distance between landmarks.",
     )
+    degree: int = Field(3, description="Degree of the polynomial kernel.", **within("degree"))
+    constant: float = Field(1.0, description="Constant term of the polynomial kernel.", **within("constant"))
     radius: float | None = Field(
         None,
-        gt=0,
-        allow_inf_nan=False,
-        description="Join all points within this distance in the graph, instead of n_neighbors.",
+        description="Connect all points within this distance in the graph, instead of n_neighbors.",
+        **within("radius"),
     )
     landmarks_key: str | None = Field(
-        None, description="Of proximities: array (or .npy file) with the point that each landmark is."
+        None, description="For proximities: array (or .npy file) with the row number of each landmark."
     )
     own_key: str | None = Field(
-        None, description="Of similarities: array (or .npy file) with the similarity of each point to itself."
+        None, description="For similarities: array (or .npy file) with the similarity of each point to itself."
     )
     n_evaluated: int | None = Field(
         None,
-        ge=2,
-        description="Of objects: call the metric only for so many of the landmarks, and estimate the other distances.",
+        description="For objects: compare each point with this many landmarks only, and estimate the other distances.",
+        **within("n_evaluated"),
     )
-    n_clusters: int | None = Field(None, ge=2, description="Of spectral: how many clusters; n_components by default.")
-    regularization: float = Field(1e-3, gt=0, lt=1, description="Of lle: keeps the weights of neighbors apart.")
+    n_clusters: int | None = Field(
+        None, description="Number of clusters of spectral; n_components by default.", **within("n_clusters")
+    )
+    regularization: float = Field(
+        1e-3, description="Regularization of the neighbor weights of lle.", **within("regularization")
+    )
     stress_neighbors: int | None = Field(
-        None, ge=1, description="Of sammon: fit only the distances to so many neighbors, not all."
+        None,
+        description="Fit only the distances to this many nearest landmarks in sammon, not all.",
+        **within("stress_neighbors"),
     )
-    landmark_selection: SelectionName = Field(
+    landmark_selection: str = Field(
         "maxmin",
-        description="Farthest points first, random, centers of k-means, greedily by trace or by a pivoted Cholesky "
-        "decomposition, each on a sample; random where distances are evaluated one by one.",
+        description=f"How landmarks are chosen: {', '.join(SELECTIONS)}; random by default where each distance is a "
+        "function call.",
     )
+
+    @field_validator("method", "input", "extension", "landmark_selection")
+    @classmethod
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        return methods.one_of(str(info.field_name), value, _choices(str(info.field_name)))
 
     @property
     def is_geodesic(self) -> bool:
@@ -104,102 +88,58 @@ class MethodSettings(BaseModel):
 
     @property
     def chosen_extension(self) -> str:
-        return resolved_extension(self.method, self.extension)
+        return methods.resolved_extension(self.method, self.extension)
 
     @property
     def two_answers(self) -> bool:
         """Whether points get both the projection and the restricted reconstruction."""
-        return has_two_answers(self.method, self.extension)
+        return methods.has_two_answers(self.method, self.extension)
 
     @property
     def takes_affinities(self) -> bool:
-        """Whether similarities that are given are taken as they are."""
-        return self.input == SIMILARITIES and self.method in SPECTRAL
+        """Whether given similarities are used as they are."""
+        return self.input == SIMILARITIES and METHODS[self.method].takes_affinities
 
     @property
     def induces_distances(self) -> bool:
-        """Whether similarities that are given are taken for the dissimilarities that they induce."""
+        """Whether given similarities are turned into the distances that they induce."""
         return self.input == SIMILARITIES and not self.takes_affinities
 
     @property
     def evaluates(self) -> bool:
         """Whether a function of the user's is called for every landmark and point."""
-        return IMPORTABLE.fullmatch(self.kernel if self.method == "kernel-mds" else self.metric) is not None
+        return IMPORTABLE.fullmatch(self._compared_by) is not None
 
     @property
-    def selection(self) -> SelectionName:
-        """How landmarks are chosen: by default at random where every distance has its price."""
-        by_default = "landmark_selection" not in self.model_fields_set
-        return "random" if by_default and (self.evaluates or self.input == SIMILARITIES) else self.landmark_selection
+    def _compared_by(self) -> str:
+        return str(getattr(self, methods.compares_by(self.method)))
+
+    @property
+    def selection(self) -> str:
+        """How landmarks are chosen; the default gives way to an input that allows only random ones."""
+        given = "landmark_selection" in self.model_fields_set
+        allowed = methods.selections_for(self.input, self.evaluates)
+        return self.landmark_selection if given or self.landmark_selection in allowed else "random"
 
     def check_choices(self) -> None:
         """Refuse choices that do not go together, before anything is opened."""
-        require_input(self.method, self.input)
-        resolved_extension(self.method, self.extension)
-        require_extension(self.method, self.extension, self.input)
-        _one_of("metric", self.metric, METRICS)
-        _one_of("kernel", self.kernel, KERNELS)
-        self._check_metric()
-        self._check_selection()
-        self._check_unused()
-
-    def _check_metric(self) -> None:
-        if self.metric != "euclidean" and (self.is_geodesic or self.method == "kernel-mds"):
-            instead = "a kernel" if self.method == "kernel-mds" else "the Euclidean distance along its graph"
-            raise InvalidInputError(
-                f"metric={self.metric!r} does not go with method={self.method!r}, which uses {instead}; leave it out, "
-                "or use method='mds'."
-            )
-        if self.input == OBJECTS and not self.evaluates:
-            name = "kernel" if self.method == "kernel-mds" else "metric"
-            raise InvalidInputError(
-                f"input='objects' needs a function of two objects: {name}={getattr(self, name)!r} is none; name one as "
-                "package.module:function."
-            )
-        if self.evaluates and self.input != OBJECTS:
-            raise InvalidInputError(
-                f"{'kernel' if self.method == 'kernel-mds' else 'metric'} names a function of yours, which compares "
-                f"objects, and input={self.input!r}: say input='objects' (rows of numbers are objects too)."
-            )
-        if self.input in (DISSIMILARITIES, SIMILARITIES) and self.metric != "euclidean":
-            raise InvalidInputError(
-                f"metric={self.metric!r} has nothing to measure: input={self.input!r} is given; leave it out."
-            )
-
-    def _check_selection(self) -> None:
-        allowed: tuple[str, ...] = SELECTIONS
-        if self.evaluates or self.input == SIMILARITIES:
-            allowed = ("random",)
-        elif self.input == GRAPH:
-            allowed = ("random", "maxmin")
-        if self.selection not in allowed:
-            raise InvalidInputError(
-                f"landmark_selection={self.selection!r} needs distances between many points; with this input use "
-                f"{' or '.join(map(repr, allowed))}."
-            )
-
-    def _check_unused(self) -> None:
-        """Refuse settings that would be ignored."""
-        unused = {
-            "radius": not self.is_geodesic or self.input != VECTORS,
-            "landmarks_key": self.input not in (DISSIMILARITIES, SIMILARITIES),
-            "own_key": self.input != SIMILARITIES or self.takes_affinities,
-            "n_evaluated": self.input != OBJECTS or self.method == "kernel-mds",
-            **dict.fromkeys(OF_VECTORS, self.input != VECTORS),
-            **dict.fromkeys(unused_settings(self.method, self.kernel, self.takes_affinities), True),
-        }
-        for name in (name for name, is_unused in unused.items() if is_unused):
-            field = type(self).model_fields.get(name)
-            if field is not None and getattr(self, name) != field.default:
-                raise InvalidInputError(
-                    f"{name}={getattr(self, name)!r} means nothing with method={self.method!r} and "
-                    f"input={self.input!r}; leave it out."
-                )
+        methods.require_input(self.method, self.input)
+        methods.resolved_extension(self.method, self.extension)
+        methods.require_extension(self.method, self.extension, self.input)
+        for name, choices in (("metric", METRICS), ("kernel", KERNELS)):
+            if not IMPORTABLE.fullmatch(getattr(self, name)):
+                methods.one_of(name, getattr(self, name), choices, ", or a function as package.module:function")
+        methods.require_metric(self.method, self.metric, self.input)
+        methods.require_function(self.method, self._compared_by, self.input)
+        methods.require_selection(self.selection, self.input, self.evaluates)
+        changed = {name: value for name, value in self if value != type(self).model_fields[name].default}
+        unused = methods.unused_settings(self.method, self.kernel, self.input)
+        methods.refuse_unused(changed, unused, f"method={self.method!r} and input={self.input!r}")
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices and not IMPORTABLE.fullmatch(value):
-        raise InvalidInputError(
-            f"{name}={value!r} is not known; use one of {', '.join(map(repr, choices))}, or a function as "
-            "package.module:function."
-        )
+def _choices(name: str) -> Collection[str]:
+    """The names that a setting may have, those of plugins included."""
+    if name == "landmark_selection":
+        return methods.landmark_choices()
+    extensions = (name for method in METHODS.values() for name in method.extensions)
+    return {"method": tuple(METHODS), "input": INPUTS, "extension": ("auto", *dict.fromkeys(extensions))}[name]

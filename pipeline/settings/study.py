@@ -5,9 +5,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import DISSIMILARITIES, SELECTIONS, VECTORS
+from pipeline.methods import DISSIMILARITIES, SELECTIONS, VECTORS, landmark_choices, one_of, uses
 from pipeline.settings.jobs import FIELDS, TABLES, FitSettings
-from pipeline.settings.method import SelectionName
 
 Count = Annotated[int, Field(ge=1)]
 NEIGHBORS = (5, 10, 20)
@@ -26,7 +25,7 @@ class StudySettings(FitSettings):
     neighbors: tuple[Count, ...] = Field(
         (), description="Numbers of neighbors to try, if the method has any, separated by commas [5,10,20]."
     )
-    selections: tuple[SelectionName, ...] = Field(
+    selections: tuple[str, ...] = Field(
         (), description=f"Ways of choosing landmarks to try, separated by commas [{','.join(SELECTIONS)}]."
     )
     sample: int = Field(4000, ge=50, le=10_000, description="Rows that landmarks are chosen among.")
@@ -41,6 +40,11 @@ class StudySettings(FitSettings):
             raise ValueError("a list is needed, such as 50,100,200")  # noqa: TRY004  pydantic takes ValueErrors
         return tuple(dict.fromkeys(str(part).strip() for part in parts if str(part).strip()))
 
+    @field_validator("selections")
+    @classmethod
+    def _known_selections(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(one_of("selections", name, landmark_choices()) for name in value)
+
     @field_validator("sample", "held_out", "repeats", mode="before")
     @classmethod
     def _no_truth(cls, value: object) -> object:
@@ -51,7 +55,7 @@ class StudySettings(FitSettings):
     @property
     def has_neighbors(self) -> bool:
         """Whether the method asks for neighbors at all."""
-        return self.is_geodesic or self.method == "lle"
+        return uses(self.method, "n_neighbors")
 
     @property
     def tried_neighbors(self) -> tuple[int, ...]:

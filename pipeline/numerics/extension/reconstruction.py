@@ -207,7 +207,6 @@ def project_moments(model: LandmarkModel, moments: Moments) -> FloatArray:
 
 
 DiagonalWeight = float | Literal["balanced"]
-WEIGHT_RANGE = (1e-30, 1e30)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +256,7 @@ def check_weight(diagonal_weight: object) -> None:
     if isinstance(diagonal_weight, str):
         checks.one_of("diagonal_weight", diagonal_weight, ("balanced",))
     else:
-        checks.number_in_range("diagonal_weight", diagonal_weight, *WEIGHT_RANGE)
+        checks.require_parameter("diagonal_weight", diagonal_weight)
 
 
 def _objective(model: LandmarkModel, moments: Moments, weight: float, coordinates: FloatArray) -> FloatArray:

@@ -31,8 +31,6 @@ from pipeline.types import AnyArray, FloatArray
 
 # Points per pass: what is computed of them stays in the cache. It does not touch the bytes of a result.
 POINTS_PER_BLOCK = 128
-CONSTANT_RANGE = (0.0, 1e150)
-HIGHEST_DEGREE = 100
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,8 @@ class Kernel:
 
     def __post_init__(self) -> None:
         checks.one_of("kernel", self.name, KERNELS)
-        checks.number_in_range("gamma", self.gamma, *GAMMA_RANGE)
-        checks.integer_in_range("degree", self.degree, 1, HIGHEST_DEGREE, "the degree of a polynomial")
-        checks.number_in_range("constant", self.constant, *CONSTANT_RANGE)
+        for name in KERNELS["polynomial"]:
+            checks.require_parameter(name, getattr(self, name))
 
     def dissimilarities(self, points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
         """Dissimilarities (p, m), not squared, of points (p, D) to landmarks (m, D); 0 between equal rows.

@@ -37,7 +37,6 @@ from pipeline.numerics.mds import with_fixed_signs
 from pipeline.numerics.neighbors.products import clear, insert
 from pipeline.types import AnyArray, FloatArray
 
-REGULARIZATION_RANGE = (1e-12, 1e3)
 # Tenfold regularizations tried before all neighbors weigh the same, which is what they lead to.
 MOST_TRIES = 30
 NOBODY = -1
@@ -85,7 +84,8 @@ def locally_linear(between: ArrayLike, n_components: int, n_neighbors: int, regu
         raise InvalidInputError(f"between is of {m} landmarks; locally linear embedding needs at least 3.")
     d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} landmarks")
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, m - 1, f"other landmarks, of {m}")
-    share = checks.number_in_range("regularization", regularization, *REGULARIZATION_RANGE)
+    checks.require_parameter("regularization", regularization)
+    share = float(regularization)
     eigenvalues, vectors = _lowest_pairs(_weights(apart, k, share), d)
     return LlePlacer(vectors, eigenvalues, apart, k, share)
 
