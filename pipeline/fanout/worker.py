@@ -13,17 +13,21 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import StageError, described
 from pipeline.numerics.compiled import warm_up
+from pipeline.plugins import LOADED, load
 from pipeline.stages.costs import release_free_memory
 from pipeline.stages.stage import Work
 
 
 def packed(work: Work) -> bytes:
     """What `run_batch` is sent: the same bytes for every batch of a stage, so that a process keeps it between them."""
-    return pickle.dumps(work)
+    return pickle.dumps((LOADED.names, work))
 
 
 def unpacked(packed_work: bytes) -> Work:
-    work: Work = pickle.loads(packed_work)
+    names: list[str]
+    work: Work
+    names, work = pickle.loads(packed_work)
+    load(names)
     return work
 
 

@@ -168,7 +168,7 @@ def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done:
         return
     provider, cut = new_rows(settings, space, source, done)
     lengths = METHODS[fitted_settings(space).method].coordinates_are_lengths
-    placing = Placing(provider, space.stages["model"], space.weight, lengths, cut, space)
+    placing = Placing(provider, space.stages["model"], space.weight, lengths, cut, space, space.extra_columns)
     placed = done(Place(space, placing, settings.level))
     if settings.joint:
         done(Joint(space, placing, placed, settings.joint, settings.joint_distances))

@@ -12,6 +12,7 @@ from pipeline.jobs.plan import Plan, plan_fit
 from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.kernels import gamma_in_unit
+from pipeline.plugins import LOADED
 from pipeline.settings.jobs import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
 from pipeline.stages.embed import Embed
@@ -98,7 +99,9 @@ def chain(
     n_clusters = (settings.n_clusters or settings.n_components) if uses(settings.method, "n_clusters") else None
     model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed))
     lengths = METHODS[settings.method].coordinates_are_lengths
-    placing = Placing(provider, model, settings.diagonal_weight, lengths, cut)
+    placing = Placing(
+        provider, model, settings.diagonal_weight, lengths, cut, extra_columns=tuple(LOADED.trust_columns)
+    )
     embedded = done(Embed(placing, seed))
     done(Calibrate(placing, embedded))
     done(Evaluate(placing, embedded, settings.n_neighbors, seed))

@@ -6,8 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.errors import StoreError
+from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.extension.placement import Answers, answers_of
+from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.model import load_any_model
 from pipeline.stages.stage import Outcome
 from pipeline.store import run
@@ -55,8 +56,14 @@ class Space:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the trust columns."""
-        return trust_columns(self.answers)
+        """Names of the trust columns, those of plugins last."""
+        return (*trust_columns(self.answers), *self.extra_columns)
+
+    @property
+    def extra_columns(self) -> tuple[str, ...]:
+        """Names of the trust columns that plugins added to the fit."""
+        known = trust_columns(self.answers)
+        return tuple(name for name in self.stages["calibrate"].figures["quantiles"] if name not in known)
 
     @cached_property
     def calibration(self) -> dict[str, FloatArray]:
@@ -73,6 +80,15 @@ class Space:
 def trust_columns(answers: Answers) -> tuple[str, ...]:
     """Names of the trust columns. Affinities do not say how far the nearest landmark is."""
     return answers.columns if answers.takes_affinities else (*answers.columns, NEAREST)
+
+
+def plugin_column(name: str) -> TrustColumn:
+    """A trust column that a plugin added."""
+    if name not in LOADED.trust_columns:
+        raise InvalidInputError(
+            f"trust column {name!r} is not known; name in plugins the module that adds it, as the fit did."
+        )
+    return LOADED.trust_columns[name]
 
 
 def registered(registration: StageLedger, coordinates: FloatArray) -> FloatArray:
