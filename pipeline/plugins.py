@@ -33,15 +33,27 @@ LOADED = Plugins()
 
 def load(names: Iterable[str] = ()) -> Plugins:
     """Everything that installed plugins and those in the named modules add; each is registered once."""
-    for entry in entry_points(group=GROUP):
-        _registered(entry.value)
-    for name in names:
-        _registered(name)
+    for name in (*_installed(), *((names,) if isinstance(names, str) else names)):
+        _register(name)
     return LOADED
 
 
+def loaded() -> tuple[str, ...]:
+    """The modules whose plugins are registered, for a worker to load the same ones."""
+    return tuple(_REGISTERED)
+
+
+_REGISTERED: dict[str, None] = {}
+
+
 @cache
-def _registered(name: str) -> None:
+def _installed() -> tuple[str, ...]:
+    return tuple(entry.value for entry in entry_points(group=GROUP))
+
+
+def _register(name: str) -> None:
+    if name in _REGISTERED:
+        return
     try:
         register = import_module(name).register
     except (ImportError, AttributeError) as error:
@@ -49,3 +61,4 @@ def _registered(name: str) -> None:
             f"plugins={name!r} cannot be loaded: {error}; name an importable module that has a function `register`."
         ) from error
     register(LOADED)
+    _REGISTERED[name] = None

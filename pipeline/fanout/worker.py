@@ -7,10 +7,12 @@ import pickle
 import signal
 import threading
 import traceback
+from typing import cast
 
 from distributed import secede
 from threadpoolctl import threadpool_limits
 
+from pipeline import plugins
 from pipeline.errors import StageError, described
 from pipeline.numerics.compiled import warm_up
 from pipeline.stages.costs import release_free_memory
@@ -19,12 +21,13 @@ from pipeline.stages.stage import Work
 
 def packed(work: Work) -> bytes:
     """What `run_batch` is sent: the same bytes for every batch of a stage, so that a process keeps it between them."""
-    return pickle.dumps(work)
+    return pickle.dumps((plugins.loaded(), work))
 
 
 def unpacked(packed_work: bytes) -> Work:
-    work: Work = pickle.loads(packed_work)
-    return work
+    names, work = pickle.loads(packed_work)
+    plugins.load(names)
+    return cast(Work, work)
 
 
 def run_batch(packed_work: bytes, partitions: list[int]) -> None:

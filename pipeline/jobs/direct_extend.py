@@ -48,7 +48,9 @@ def direct_space(store: DurableLocalStore, manifest: Json) -> DirectSpace:
 def fitted_settings(space: DirectSpace | FittedSpace) -> FitSettings:
     """What the run was told, where it is and where its data was left out. Its fit has checked that: a later version may
     refuse what an earlier one ignored."""
-    return FitSettings.model_validate({**space.settings, "source": "fitted", "store": "fitted"})
+    # Plugins are the user's to name, never a store's, and how landmarks were chosen no longer matters.
+    told = {name: value for name, value in space.settings.items() if name not in ("plugins", "landmark_selection")}
+    return FitSettings.model_validate({**told, "source": "fitted", "store": "fitted"})
 
 
 def open_direct_batch(settings: ExtendSettings, space: DirectSpace) -> AnySource:

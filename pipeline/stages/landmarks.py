@@ -9,8 +9,8 @@ import numpy as np
 
 from pipeline.numerics.geodesics.rows import farthest_nodes, nearby_order
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
+from pipeline.numerics.landmarks.choices import chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
-from pipeline.stages.choosing import chosen_points
 from pipeline.stages.graph.connected import LOADED, kept_nodes
 from pipeline.stages.graph.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage

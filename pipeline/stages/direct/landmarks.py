@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.geodesics.graph import collapse_duplicates
+from pipeline.numerics.landmarks.choices import chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.choosing import chosen_points
 from pipeline.stages.preprocess import PreparedSource, n_usable, rows_of_rank
 from pipeline.stages.stage import SingleStage
 from pipeline.store.ledger import StageLedger
