@@ -37,7 +37,6 @@ class Plugins:
     - backends: scheme of a URL -> function (url) -> `pipeline.store.backend.Backend`
     """
 
-    names: list[str] = field(default_factory=list)
     methods: dict[str, Any] = field(default_factory=dict)
     landmark_choices: dict[str, Callable[..., Any]] = field(default_factory=dict)
     source_formats: dict[str, Callable[..., Any]] = field(default_factory=dict)
@@ -50,15 +49,27 @@ LOADED = Plugins()
 
 def load(names: Iterable[str] = ()) -> Plugins:
     """Everything that installed plugins and those in the named modules add; each is registered once."""
-    for entry in entry_points(group=GROUP):
-        _registered(entry.value)
-    for name in names:
-        _registered(name)
+    for name in (*_installed(), *((names,) if isinstance(names, str) else names)):
+        _register(name)
     return LOADED
 
 
+def loaded() -> tuple[str, ...]:
+    """The modules whose plugins are registered, for a worker to load the same ones."""
+    return tuple(_REGISTERED)
+
+
+_REGISTERED: dict[str, None] = {}
+
+
 @cache
-def _registered(name: str) -> None:
+def _installed() -> tuple[str, ...]:
+    return tuple(entry.value for entry in entry_points(group=GROUP))
+
+
+def _register(name: str) -> None:
+    if name in _REGISTERED:
+        return
     try:
         register = import_module(name).register
     except (ImportError, AttributeError) as error:
@@ -66,4 +77,4 @@ def _registered(name: str) -> None:
             f"plugins={name!r} cannot be loaded: {error}; name an importable module that has a function `register`."
         ) from error
     register(LOADED)
-    LOADED.names.append(name)
+    _REGISTERED[name] = None

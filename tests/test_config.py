@@ -93,4 +93,4 @@ def test_settings_are_frozen():
     settings = fit_settings(BASE)
     with pytest.raises(ValueError, match="frozen"):
         settings.seed = 1
-    assert set(FitSettings.model_fields) - set(settings.of_results()) == {"source", "store", "cluster"}
+    assert set(FitSettings.model_fields) - set(settings.of_results()) == {"source", "store", "cluster", "plugins"}

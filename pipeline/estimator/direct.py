@@ -23,13 +23,13 @@ from pipeline.estimator.spaces import (
     Embedder,
     Fitted,
     chosen_by_dissimilarities,
-    chosen_points,
     distinct_points,
     embedder_of,
     in_unit,
 )
 from pipeline.methods import named, uses
 from pipeline.numerics.checks import compared_number
+from pipeline.numerics.landmarks.choices import chosen_rows
 from pipeline.numerics.models.kernels import Kernel, automatic_gamma, dissimilarities_from_similarities
 from pipeline.numerics.models.metrics import SCALE_FREE, distances, require_directions
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -186,7 +186,7 @@ def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     points = distinct_points(X)
     n = len(points.points)
     m = settings.landmark_count(n, f"X has {n} distinct rows")
-    chosen = chosen_points(settings.landmark_selection, points.points, m, seed)
+    chosen = chosen_rows(settings.landmark_selection, points.points, m, seed)
     measured = _measured(settings, X, points, chosen)
     space, embedded = _embedded(settings, measured, X.shape, n)
     return Fitted(space, embedded[points.node_of], points.first_rows[chosen])

@@ -15,7 +15,6 @@ from pipeline.estimator.spaces import (
     Embedder,
     Fitted,
     chosen_nodes,
-    chosen_points,
     chunks,
     distinct_points,
     embedder_of,
@@ -31,6 +30,7 @@ from pipeline.numerics.geodesics.graph import (
     neighbor_graph,
 )
 from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors
+from pipeline.numerics.landmarks.choices import chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import RadiusLists, RadiusSearch, rows_through_lists
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -185,7 +185,7 @@ def _chosen(settings: Settings, network: Network, kept: IntArray, seed: int) -> 
     m = settings.landmark_count(len(kept), where)
     if network.points is None:
         return chosen_nodes(settings.landmark_selection, network.connected.graph, kept, m, seed)
-    return np.asarray(kept[chosen_points(settings.landmark_selection, network.points.points[kept], m, seed)])
+    return np.asarray(kept[chosen_rows(settings.landmark_selection, network.points.points[kept], m, seed)])
 
 
 def _entry(settings: Settings, network: Network, kept: IntArray) -> Entry:

@@ -65,6 +65,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_clusters : of spectral; None takes n_components.
     regularization : of lle, share of the trace that is added to the diagonal of a neighborhood's Gram matrix.
     stress_neighbors : of sammon, fit only the distances between so many nearest neighbors.
+    plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
     ----------
@@ -108,6 +109,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n_clusters: int | None = None,
         regularization: float = 1e-3,
         stress_neighbors: int | None = None,
+        plugins: tuple[str, ...] = (),
     ) -> None:
         self.n_neighbors = n_neighbors
         self.n_components = n_components
@@ -128,6 +130,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.n_clusters = n_clusters
         self.regularization = regularization
         self.stress_neighbors = stress_neighbors
+        self.plugins = plugins
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Choose landmarks among the rows of X (n, n_features), fit their model and embed every row."""

@@ -18,6 +18,7 @@ from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.kernels import gamma_in_unit
+from pipeline.plugins import load
 
 # Of two rows, the number that they are to each other.
 Comparing: TypeAlias = Callable[[Any, Any], Any]
@@ -49,6 +50,7 @@ class Settings:
     n_clusters: int | None
     regularization: float
     stress_neighbors: int | None
+    plugins: tuple[str, ...]
 
     @property
     def is_geodesic(self) -> bool:
@@ -113,6 +115,7 @@ class Settings:
 
     def check(self) -> None:
         """Refuse what is not known, out of range, or does not go together."""
+        load(self.plugins)
         methods.method_named(self.method)
         _named_or_function("metric", self.metric, (*METRICS, PRECOMPUTED))
         _named_or_function("kernel", self.kernel, KERNELS)
@@ -139,7 +142,9 @@ class Settings:
             checks.require_parameter("n_neighbors", self.n_neighbors)
         for name in ("n_components", "degree", "constant", "regularization"):
             checks.require_parameter(name, getattr(self, name))
-        for name in ("gamma", "radius", "n_clusters", "stress_neighbors"):
+        # scikit-learn's checks set n_clusters=1 wherever there is a parameter of that name.
+        clusters = ("n_clusters",) if methods.uses(self.method, "n_clusters") else ()
+        for name in ("gamma", "radius", "stress_neighbors", *clusters):
             if getattr(self, name) is not None:
                 checks.require_parameter(name, getattr(self, name))
         if self.n_landmarks != "auto":

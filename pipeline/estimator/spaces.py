@@ -19,13 +19,8 @@ from pipeline.numerics.extension.reconstruction import resolved_weight
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.geodesics.rows import farthest_nodes
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
-from pipeline.numerics.landmarks.greedy import (
-    choose_by_dissimilarities,
-    kmeans_landmarks,
-    pivoted_cholesky_landmarks,
-    trace_landmarks,
-)
-from pipeline.numerics.landmarks.sampling import maxmin_candidates, maxmin_landmarks, random_landmarks
+from pipeline.numerics.landmarks.greedy import choose_by_dissimilarities
+from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import fitted_model
 from pipeline.numerics.models.lle import LlePlacer
@@ -34,19 +29,6 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Of a matrix, points that landmarks are chosen among: their own matrix takes 128 MB.
 MOST_CANDIDATES = 4096
-
-BY_POINTS: dict[str, Callable[[AnyArray, int, int], IntArray]] = {
-    "random": lambda points, n_landmarks, seed: random_landmarks(len(points), n_landmarks, seed),
-    "maxmin": maxmin_landmarks,
-    "kmeans": kmeans_landmarks,
-    "trace": trace_landmarks,
-    "cholesky": pivoted_cholesky_landmarks,
-}
-
-
-def chosen_points(selection: str, points: AnyArray, n_landmarks: int, seed: int) -> IntArray:
-    """Rows of points (n, D), by Euclidean distances between them."""
-    return BY_POINTS[selection](points, n_landmarks, seed)
 
 
 def chosen_by_dissimilarities(selection: str, apart: AnyArray, n_landmarks: int, seed: int) -> IntArray:

@@ -7,28 +7,27 @@ import pickle
 import signal
 import threading
 import traceback
+from typing import cast
 
 from distributed import secede
 from threadpoolctl import threadpool_limits
 
+from pipeline import plugins
 from pipeline.errors import StageError, described
 from pipeline.numerics.compiled import warm_up
-from pipeline.plugins import LOADED, load
 from pipeline.stages.costs import release_free_memory
 from pipeline.stages.stage import Work
 
 
 def packed(work: Work) -> bytes:
     """What `run_batch` is sent: the same bytes for every batch of a stage, so that a process keeps it between them."""
-    return pickle.dumps((LOADED.names, work))
+    return pickle.dumps((plugins.loaded(), work))
 
 
 def unpacked(packed_work: bytes) -> Work:
-    names: list[str]
-    work: Work
     names, work = pickle.loads(packed_work)
-    load(names)
-    return work
+    plugins.load(names)
+    return cast(Work, work)
 
 
 def run_batch(packed_work: bytes, partitions: list[int]) -> None:

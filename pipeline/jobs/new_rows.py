@@ -42,7 +42,9 @@ KINDS = {True: "texts", False: "rows of numbers"}
 def fitted_settings(space: Space) -> FitSettings:
     """The settings of the fit, with placeholders for its paths. They are not checked again: a later version may refuse
     what an earlier one ignored."""
-    return FitSettings.model_validate({**space.settings, "source": "fitted", "store": "fitted"})
+    # Plugins are the user's to name, never a store's, and how landmarks were chosen no longer matters.
+    told = {name: value for name, value in space.settings.items() if name not in ("plugins", "landmark_selection")}
+    return FitSettings.model_validate({**told, "source": "fitted", "store": "fitted"})
 
 
 def checked_batch(settings: ExtendSettings, space: Space, data: object | None = None) -> AnyBatch | None:

@@ -218,7 +218,7 @@ class _Preparation:
         values = {**self._published["settings"], "source": self._old_paths[0], "store": settings.store}
         if settings.partition_mib != "auto":
             values["partition_mib"] = settings.partition_mib
-        return fit_settings({**values, "cluster": settings.cluster})
+        return fit_settings({**values, "cluster": settings.cluster, "plugins": settings.plugins})
 
     @property
     def _as_base(self) -> Json:

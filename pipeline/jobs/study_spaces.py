@@ -27,6 +27,7 @@ from pipeline.numerics.geodesics.graph import (
     neighbor_graph,
 )
 from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.landmarks.choices import chosen_points
 from pipeline.numerics.landmarks.greedy import choose_by_dissimilarities
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
@@ -35,7 +36,6 @@ from pipeline.settings.study import StudySettings
 from pipeline.sources import Source
 from pipeline.sources.inputs import AnySource, as_table
 from pipeline.sources.proximities import ProximitySource, landmark_dissimilarities
-from pipeline.stages.choosing import chosen_points
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.validate import usable_rows
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray

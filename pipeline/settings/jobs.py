@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import joins_neighbors
+from pipeline.plugins import load
 from pipeline.settings.method import MethodSettings, within
 
 # Fields that would take true for 1.
@@ -37,6 +38,12 @@ def _number(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("a number is needed")  # noqa: TRY004  pydantic takes ValueErrors
     return value
+
+
+def _split(value: str | Iterable[object]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return tuple(map(str, value))
 
 
 class ClusterSettings(BaseModel):
@@ -105,9 +112,18 @@ class JobSettings(BaseModel):
         "auto", description="MiB of data in a piece of work, or auto (at most 32); no result depends on it."
     )
     cluster: ClusterSettings = Field(ClusterSettings(), description="Where the work is done.")
+    plugins: tuple[str, ...] = Field((), description="Modules with plugins to load, separated by commas.")
 
     def check_choices(self) -> None:
         """Refuse choices that do not go together, before anything is opened."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _load_plugins(cls, values: object) -> object:
+        """Before any name is checked: plugins may add it."""
+        named = values.get("plugins", ()) if isinstance(values, dict) else ()
+        load(_split(named) if isinstance(named, str | list | tuple) else ())
+        return values
 
     @field_validator(*NUMBERS, mode="before", check_fields=False)
     @classmethod
@@ -119,12 +135,10 @@ class JobSettings(BaseModel):
     def _named(cls, value: object) -> object:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    @field_validator("columns", "arc_rows", "new", mode="before", check_fields=False)
+    @field_validator("columns", "arc_rows", "new", "plugins", mode="before", check_fields=False)
     @classmethod
     def _separated(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(name.strip() for name in value.split(",") if name.strip())
-        return tuple(map(str, value)) if isinstance(value, list | tuple) else value
+        return _split(value) if isinstance(value, str | list | tuple) else value
 
 
 class FitSettings(MethodSettings, JobSettings):
@@ -158,7 +172,8 @@ class FitSettings(MethodSettings, JobSettings):
 
     def of_results(self) -> dict[str, Any]:
         """Settings that results depend on, for the manifest."""
-        values = self.model_dump(mode="json", exclude={"source", "store", "cluster"})
+        without = {"source", "store", "cluster", *(() if self.plugins else ("plugins",))}
+        values = self.model_dump(mode="json", exclude=without)
         return {**values, "landmark_selection": self.selection}
 
     def check_against(self, n_rows: int, n_columns: int) -> None:

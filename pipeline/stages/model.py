@@ -1,7 +1,7 @@
 """Stage 7, model: the landmarks embedded on one node; a few megabytes, no pickle."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.numerics.extension.placement import Model as FittedModel
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, resolved_weight
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.numerics.models.catalog import MODELS, Choice, fitted_model
+from pipeline.numerics.models.catalog import Choice, fitted_model, model_class
 from pipeline.numerics.models.spectral import cluster_centers
 from pipeline.stages.providers.provider import Provider
 from pipeline.stages.stage import SingleStage
@@ -87,10 +87,14 @@ def spectrum_figures(model: FittedModel) -> Json:
 def load_any_model(ledger: StageLedger) -> FittedModel:
     """The model that a finished stage left, of whatever kind."""
     figures = ledger.finished() or {}
-    kind = MODELS.get(figures.get(MODEL, LandmarkModel.__name__))
+    kind = model_class(figures.get(MODEL, LandmarkModel.__name__))
     if kind is None:
-        raise StoreError(f"{ledger.path} holds a model of kind {figures[MODEL]}, which this version does not know.")
-    return kind(**{name: value for name, value in _values(ledger, kind, figures) if value is not None})
+        raise StoreError(
+            f"{ledger.path} holds a model of kind {figures[MODEL]}, which this version does not know; if it is a "
+            "plugin's, name the plugin in plugins."
+        )
+    values = {name: value for name, value in _values(ledger, kind, figures) if value is not None}
+    return cast(FittedModel, kind(**values))
 
 
 def _values(ledger: StageLedger, kind: type, figures: Json) -> list[tuple[str, Any]]:

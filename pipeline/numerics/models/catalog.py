@@ -21,6 +21,7 @@ instead, and all others stay as they are.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +29,7 @@ from scipy.linalg import LinAlgError, cholesky, eigvals
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import resolved_extension
+from pipeline.methods import METHODS, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.extension.kernel_mapping import KernelMappingPlacer, kernel_mapping
 from pipeline.numerics.extension.placement import Model
@@ -132,11 +133,16 @@ def _real_ones(eigenvalues: AnyArray) -> FloatArray:
     return np.asarray(eigenvalues.real[np.abs(eigenvalues.imag) <= IMAGINARY_TOLERANCE * np.abs(eigenvalues)])
 
 
-# What a run may have to read again.
-MODELS = {
+_MODELS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, KernelMappingPlacer, RbfPlacer)
 }
+
+
+def model_class(name: str) -> type[Any] | None:
+    """The class of a model in a store, by its name: a built-in one or a plugin's."""
+    of_plugins = {method.model.__name__: method.model for method in METHODS.values() if method.model is not None}
+    return _MODELS.get(name) or of_plugins.get(name)
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,10 @@ class Choice:
 def fitted_model(choice: Choice, between: FloatArray) -> Model:
     """Embed landmarks by their dissimilarities (m, m), and make ready to place other points."""
     extension = resolved_extension(choice.method, choice.extension)
-    model = _FITS[choice.method](choice, between)
+    fit = _FITS.get(choice.method) or METHODS[choice.method].fit
+    if fit is None:
+        raise InvalidInputError(f"method={choice.method!r} is a plugin's without a function `fit`; correct the plugin.")
+    model: Model = fit(choice, between)
     if extension == "kernel-mapping":
         return kernel_mapping(between, model.coordinates)
     return rbf_extension(between, model.coordinates) if extension == "rbf" else model

@@ -23,10 +23,10 @@ from pipeline.numerics.geodesics.rows import (
     with_new_nodes,
 )
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
+from pipeline.numerics.landmarks.choices import chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.numerics.neighbors.radius import RadiusLists, even_lists, rows_through_lists
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.choosing import chosen_points
 from pipeline.stages.exchange import rows_in_order, write_in_row_order
 from pipeline.stages.graph.connected import LOADED, connected_graph, kept_nodes
 from pipeline.stages.graph.graph import group_bounds
