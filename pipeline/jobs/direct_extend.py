@@ -26,7 +26,7 @@ from pipeline.stages.providers.vectors import Provider, VectorRows
 from pipeline.stages.publish import Publish
 from pipeline.stages.space import FittedSpace, published_stages
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.types import Json
 
 Runner = Callable[[Stage], Outcome]
@@ -39,7 +39,7 @@ def is_direct(manifest: Json) -> bool:
     return not METHODS[manifest["settings"].get("method", "isomap")].geodesic
 
 
-def direct_space(store: DurableLocalStore, manifest: Json) -> DirectSpace:
+def direct_space(store: Backend, manifest: Json) -> DirectSpace:
     """The space of such a run."""
     stages = published_stages(store, manifest, NEEDED, OPTIONAL)
     return DirectSpace(stages, manifest["settings"], manifest["source"])

@@ -44,8 +44,8 @@ from pipeline.stages.preprocess import Axes, point_dtype
 from pipeline.stages.publish import COORDINATES, Publish
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, ledger_of, run_stage, serially
 from pipeline.stages.validate import Validate
-from pipeline.store import lease, run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store import is_within, lease, run
+from pipeline.store.backend import Backend
 from pipeline.store.lease import Lease
 from pipeline.types import Json
 
@@ -124,7 +124,7 @@ def fit(
 
 
 def run_stages(
-    store: DurableLocalStore,
+    store: Backend,
     held: Lease,
     stages: Callable[[Runner], dict[str, Outcome]],
     watch: Watch | None = None,
@@ -154,8 +154,7 @@ def publish(held: Lease, manifest: Json, outcomes: Mapping[str, Outcome], versio
 
 def require_apart(argument: str, folder: str, source: str) -> None:
     """A run inside its own source would change it."""
-    outer, inner = Path(source).resolve(), run.local_path(folder).resolve()
-    if outer == inner or outer in inner.parents:
+    if is_within(folder, source):
         raise InvalidInputError(f"{argument}={folder!r} is inside the source {source!r}; choose another.")
 
 

@@ -1,10 +1,7 @@
 """What a fit will take, before anything runs: tasks, memory, disk and time of each stage, and what does not fit."""
 
 import os
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import InvalidInputError
@@ -27,7 +24,7 @@ from pipeline.stages.costs import (
     stage_seconds,
     stage_tasks,
 )
-from pipeline.store import run
+from pipeline.store import open_backend, run
 
 # A thread that computes shortest paths keeps the others of its process waiting.
 ONE_THREAD = ("rows",)
@@ -169,17 +166,5 @@ def free_disk(store: str, beside_published: bool = False) -> int:
 
     With `beside_published`, without what is published of that.
     """
-    root = run.local_path(store).absolute()
-    there = next(path for path in (root, *root.parents) if path.exists())
-    kept = [root / path for path in run.journaled_paths(root, beside_published)]
-    return shutil.disk_usage(there).free + sum(_taken(folder) for folder in kept)
-
-
-def _taken(root: Path) -> int:
-    """Bytes of the files below a folder, of which some may go while they are counted."""
-    total = 0
-    for folder, _, names in os.walk(root):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(folder, name)).st_size
-    return total
+    place = open_backend(store, read_only=True)
+    return place.free_bytes() + sum(place.size(path) for path in run.journaled_paths(place, beside_published))

@@ -28,7 +28,7 @@ from pipeline.stages.graph.judge import Accuracy, AnchorCalibrate
 from pipeline.stages.space import FittedSpace, fitted_space
 from pipeline.stages.stage import Outcome, Stage, Watch
 from pipeline.store import lease, run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.objects import canonical, digest_of
 from pipeline.types import Json
 
@@ -219,9 +219,9 @@ def _copies(space: FittedSpace, identity: str) -> list[Copied]:
     ]
 
 
-def _stated(store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+def _stated(store: Backend, outcomes: dict[str, Outcome]) -> Json:
     """What a model says of itself: its anchors, its bytes, its accuracy."""
-    n_bytes = sum(run.size(store, outcome.ledger.path) for outcome in outcomes.values())
+    n_bytes = sum(store.size(outcome.ledger.path) for outcome in outcomes.values())
     if "accuracy" not in outcomes:
         return stated_of(outcomes, n_bytes)
     accuracy = outcomes["accuracy"].figures

@@ -23,7 +23,7 @@ from pipeline.stages.space import FittedSpace
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.stages.validate import digest_of_rows
 from pipeline.store import lease, run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
@@ -67,7 +67,7 @@ class Refit:
     def manifest(self) -> Json:
         return {**described_fit(self.settings, self.source, self.paths), "registered_to": self.base}
 
-    def chain(self, store: DurableLocalStore, run_one: Runner) -> dict[str, Outcome]:
+    def chain(self, store: Backend, run_one: Runner) -> dict[str, Outcome]:
         """Every stage of a fit and the registration; the old data is known to be unchanged before anything but the
         scan is computed."""
 
@@ -97,7 +97,7 @@ def refit(
     store = run.open_store(settings.store, writable=True)
     with lease.acquire(store, take_over) as held:
         if run.read_manifest(store) != job.published:
-            raise StoreError(f"{store.root} was published to at this moment; run the same command again.")
+            raise StoreError(f"{store} was published to at this moment; run the same command again.")
         run.write_plan(store, planned or {})
         outcomes = run_stages(store, held, lambda run_one: job.chain(store, run_one), watch, execute, around)
         return Refitted(outcomes, fitting.publish(held, job.manifest, outcomes, job.version))

@@ -17,7 +17,7 @@ from pipeline.stages.model import load_any_model, load_model
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.stage import Outcome
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -143,7 +143,7 @@ def _moved(coordinates: FloatArray, turn: FloatArray, shift: FloatArray) -> Floa
     return moved
 
 
-def fitted_space(store: DurableLocalStore, manifest: Json) -> FittedSpace:
+def fitted_space(store: Backend, manifest: Json) -> FittedSpace:
     """The space of a published run in which every point has as many neighbors, or of a model of one."""
     if graph_kind(manifest["settings"]) is not None:
         raise InvalidInputError(
@@ -153,7 +153,7 @@ def fitted_space(store: DurableLocalStore, manifest: Json) -> FittedSpace:
     return any_fitted_space(store, manifest)
 
 
-def any_fitted_space(store: DurableLocalStore, manifest: Json) -> FittedSpace:
+def any_fitted_space(store: Backend, manifest: Json) -> FittedSpace:
     """The space of a published run, whatever its graph came from."""
     left_out = NOT_NEEDED.get(graph_kind(manifest["settings"]) or "", ())
     needed = [name for name in NEEDED if name not in left_out]
@@ -168,7 +168,7 @@ def graph_kind(settings: Json) -> str | None:
 
 
 def published_stages(
-    store: DurableLocalStore, manifest: Json, needed: Sequence[str], optional: Sequence[str]
+    store: Backend, manifest: Json, needed: Sequence[str], optional: Sequence[str]
 ) -> dict[str, Outcome]:
     """Stages of a published run by name: all that are needed, and those of the optional ones that are there."""
     stages = {}
