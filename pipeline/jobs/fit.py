@@ -23,7 +23,7 @@ from pipeline.stages.placing import Placing
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.types import Json
 
 
@@ -57,13 +57,13 @@ class FitJob(Job[Fitted]):
     def planned_seconds(self) -> Mapping[str, float] | None:
         return self.plan.seconds
 
-    def open_store(self) -> DurableLocalStore:
+    def open_store(self) -> Backend:
         return run.create_run(self.settings.store)
 
-    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+    def stages(self, store: Backend, done: Runner) -> None:
         chain(self.settings, self.source, done)
 
-    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
         return described_fit(self.settings, self.source, self.paths)
 
     def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Fitted:

@@ -12,7 +12,7 @@ from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.model import load_any_model
 from pipeline.stages.stage import Outcome
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, Json
 
@@ -105,13 +105,13 @@ def _moved(coordinates: FloatArray, turn: FloatArray, shift: FloatArray) -> Floa
     return moved
 
 
-def row_space(store: DurableLocalStore, manifest: Json) -> Space:
+def row_space(store: Backend, manifest: Json) -> Space:
     """The space of a published run whose rows were compared with the landmarks directly."""
     return Space(published_stages(store, manifest, NEEDED, OPTIONAL), manifest["settings"], manifest["source"])
 
 
 def published_stages(
-    store: DurableLocalStore, manifest: Json, needed: Sequence[str], optional: Sequence[str]
+    store: Backend, manifest: Json, needed: Sequence[str], optional: Sequence[str]
 ) -> dict[str, Outcome]:
     """Stages of a published run by name: all that are needed, and those of the optional ones that are there."""
     stages = {}
