@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist, pdist
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_swiss_roll
@@ -18,7 +19,6 @@ from threadpoolctl import threadpool_limits
 from pipeline import LandmarkIsomap
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.numerics.statistics.quality import procrustes_distance
 
 
 def relative_difference_up_to_sign(found, expected):
@@ -91,7 +91,7 @@ def test_few_landmarks_recover_the_sheet_and_place_new_points_on_it(selection):
 def test_few_landmarks_stay_close_to_all_landmarks(roll):
     full = LandmarkIsomap(8, 2, n_landmarks=1500, random_state=0).fit_transform(roll)
     few = LandmarkIsomap(8, 2, n_landmarks=100, random_state=0).fit_transform(roll)
-    assert procrustes_distance(full, few) < 0.02
+    assert procrustes(full, few)[2] < 0.02**2
 
 
 @pytest.mark.parametrize("extension", ["projection", "restricted"])
@@ -134,7 +134,7 @@ def test_rigid_motion_of_the_data_does_not_change_the_shape(roll):
     plain, moved = (
         LandmarkIsomap(8, n_landmarks=100, random_state=0).fit(x).embedding_ for x in (roll, roll @ rotation + 5)
     )
-    assert procrustes_distance(plain, moved) < 1e-6
+    assert procrustes(plain, moved)[2] < 1e-6**2
 
 
 @pytest.mark.parametrize("scale", [2.0**-100, 2.0**-3, 2.0**100])
@@ -186,7 +186,7 @@ class TestDuplicates:
             warnings.simplefilter("error")
             isomap = LandmarkIsomap(8, n_landmarks=100, random_state=0).fit(data)
         plain = LandmarkIsomap(8, n_landmarks=100, random_state=0).fit(roll)
-        assert procrustes_distance(plain.embedding_, isomap.embedding_[:1500]) < 1e-6
+        assert procrustes(plain.embedding_, isomap.embedding_[:1500])[2] < 1e-6**2
 
     def test_neighbors_are_counted_among_distinct_rows(self, roll):
         data = np.repeat(roll[:6], 10, axis=0)

@@ -21,13 +21,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.papers.data import arrays
 from benchmarks.papers.pictures import save
 from pipeline.numerics.landmarks.subset import (
-    captured_trace,
-    closeness_score,
-    difference_scores,
+    SubsetDistances,
     distance_kernel,
     gram_matrix,
     kernel_of_objects,
-    nystrom,
     semi_least_squares,
     trace_greedy,
 )
@@ -75,6 +72,13 @@ def with_member(between: FloatArray, to_members: FloatArray) -> LeftOut:
 
 
 KERNELS: dict[str, Callable[[FloatArray, FloatArray], LeftOut]] = {"constant": with_constant, "member": with_member}
+
+
+def nystrom(gram: FloatArray, subset: IntArray) -> SubsetDistances:
+    """Nystrom's approximation from the same kernel values: W = pinv(K_RR) K_RQ [E sec. 9]."""
+    within = gram[np.ix_(subset, subset)]
+    weights = np.linalg.pinv(within, rcond=len(subset) * EPSILON, hermitian=True) @ gram[subset]
+    return SubsetDistances(subset, np.ascontiguousarray(weights), gram.diagonal().copy())
 
 
 def by_semi_least_squares(left_out: LeftOut, subset: IntArray) -> FloatArray:
@@ -146,6 +150,21 @@ class Curve(NamedTuple):
 Found = dict[tuple[str, str, str], dict[str, Curve]]
 
 
+def difference_scores(approximate: FloatArray, exact: FloatArray) -> FloatArray:
+    """The mean (p,) over members of |d_hat - d| / d of each object, for distances (p, n) [E eq. 31].
+
+    Members at distance 0 are left out: the score has no meaning there. An object with no other has the score 0.
+    """
+    apart = exact > 0
+    errors = np.divide(np.abs(approximate - exact), exact, out=np.zeros(exact.shape), where=apart)
+    return np.asarray(errors.sum(axis=1) / np.maximum(1, np.count_nonzero(apart, axis=1)))
+
+
+def closeness_score(differences: Sequence[FloatArray]) -> float:
+    """1 minus the mean over sets of their objects' mean difference scores [E eq. 32]."""
+    return 1 - float(np.mean([scores.mean() for scores in differences]))
+
+
 def left_out_of(apart: FloatArray, i: int, kernel: str) -> tuple[LeftOut, FloatArray]:
     """The i-th object taken out of its set, and its distances (1, n) to the others, from those between all."""
     others = np.delete(np.arange(len(apart)), i)
@@ -179,6 +198,13 @@ def _curve(differences: Sequence[FloatArray]) -> Curve:
     """Of difference scores (sizes, n) of each set."""
     closeness = [closeness_score(at_size) for at_size in zip(*differences, strict=True)]
     return Curve(np.array(closeness), np.std([scores.mean(axis=1) for scores in differences], axis=0))
+
+
+def captured_trace(gram: FloatArray, subset: Sequence[int] | IntArray) -> float:
+    """trace(P_RQ K), with P_RQ the projector on the rows of K_RQ; the larger the better [E eq. 24]."""
+    _, sizes, rows = np.linalg.svd(gram[np.asarray(subset)], full_matrices=False)
+    basis = rows[sizes > len(gram) * EPSILON * sizes[0]]
+    return float(np.sum(basis * (basis @ gram)))
 
 
 def best_subset(gram: FloatArray, n_chosen: int) -> IntArray:

@@ -9,11 +9,12 @@ from scipy.spatial.distance import cdist
 from sklearn.manifold import Isomap
 
 from benchmarks.papers import closeness, methods_on_digits, out_of_sample_error, two_answers
+from benchmarks.papers.closeness import captured_trace
 from benchmarks.papers.embedding import fitted, measured, nearest_columns, studied
 from benchmarks.papers.pictures import save
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
-from pipeline.numerics.landmarks.subset import captured_trace, trace_greedy
+from pipeline.numerics.landmarks.subset import trace_greedy
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.kernels import Kernel

@@ -5,7 +5,6 @@ import pytest
 from scipy.interpolate import RBFInterpolator
 from scipy.spatial.distance import cdist
 
-from benchmarks.papers.left_out import leave_one_out, shared_leave_one_out
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.inverse import algebra
 from pipeline.numerics.inverse.interpolant import (
@@ -20,9 +19,7 @@ from pipeline.numerics.inverse.interpolant import (
     Kernel,
     invert,
     nearest_nodes,
-    other_nodes,
     stencils,
-    whole_fill_distance,
 )
 
 GAUSSIAN, SHEPARD = Kernel("gaussian", scale=0.7), Kernel("shepard")
@@ -136,7 +133,6 @@ def test_scales_go_by_the_fill_distance_of_each_neighborhood_unless_given(rng):
         assert found.stencils.fill_distance[i] == pytest.approx(fill, rel=1e-12)
         given = invert(queries[i : i + 1], points, values, near[i : i + 1], GAUSSIAN, fill_distance=fill)
         np.testing.assert_allclose(found.values[i], given.values[0], rtol=1e-9)
-    assert whole_fill_distance(points) == pytest.approx(own_fill_distance(points), rel=1e-12)
 
 
 def test_what_a_query_is_made_of_is_told(rng):
@@ -345,15 +341,12 @@ def test_a_query_without_nodes_is_undefined(rng):
 def test_the_search_for_nodes_passes_by_what_is_not_finite(rng):
     queries, points, _ = problem(rng)
     points[7, 0], queries[2, 1] = np.nan, np.inf
-    near, others = nearest_nodes(points, queries, 12), other_nodes(points, 12)
+    near = nearest_nodes(points, queries, 12)
     assert (near[2] == NOBODY).all()
-    assert (others[7] == NOBODY).all()
     usable = np.delete(np.arange(150), 7)
     apart = cdist(queries[:1], points[usable])
     np.testing.assert_array_equal(near[0], usable[np.argsort(apart[0])[:12]])
-    assert not (others == np.arange(150)[:, None]).any()
     assert nearest_nodes(np.full((3, 3), np.nan), queries).tolist() == [[NOBODY]] * 20
-    assert other_nodes(points[:1]).tolist() == [[NOBODY]]
 
 
 @pytest.mark.parametrize("apart", [1e-6, 2e-7])
@@ -487,49 +480,6 @@ def test_the_error_falls_faster_than_the_square_of_the_fill_distance(rng):
     assert errors[0] > 4 * errors[1] > 16 * errors[2]
 
 
-@pytest.mark.parametrize(("kernel", "arguments"), [PAIRS[0], PAIRS[5]])
-def test_leaving_one_out_is_refitting_without_it(rng, kernel, arguments):
-    _, points, values = problem(rng, n=50)
-    found = leave_one_out(points, values, 20, kernel, SPACING)
-    for i in range(0, 50, 7):
-        others = np.delete(np.arange(50), i)
-        refitted = RBFInterpolator(points[others], values[others], neighbors=20, **arguments)(points[i : i + 1])[0]
-        assert found.errors[i] == pytest.approx(np.linalg.norm(values[i] - refitted), rel=1e-8)
-    assert found.mean == pytest.approx(found.errors.mean())
-    np.testing.assert_allclose(found.relative * np.linalg.norm(values, axis=1), found.errors, rtol=1e-12)
-
-
-def test_rows_without_an_error_do_not_count_in_the_mean(rng):
-    _, points, values = problem(rng, n=40)
-    values[3], points[5], values[7] = np.nan, np.nan, 0.0
-    found = leave_one_out(points, values)
-    assert np.isnan(found.errors[[3, 5]]).all()
-    assert found.mean == pytest.approx(np.delete(found.errors, [3, 5]).mean())
-    assert found.relative[7] == found.errors[7] > 0
-    assert np.isnan(leave_one_out(points[:1], values[:1]).mean)
-
-
-@pytest.mark.parametrize("kernel", INTERPOLANTS)
-def test_of_a_shared_system_errors_are_had_without_refitting(rng, kernel):
-    _, points, values = problem(rng, n=60)
-    others = np.array([np.delete(np.arange(60), i) for i in range(60)])
-    refitted = invert(points, points, values, others, kernel, fill_distance=1.0).values
-    found = shared_leave_one_out(points, values, kernel, fill_distance=1.0)
-    np.testing.assert_allclose(found, np.linalg.norm(values - refitted, axis=1), rtol=1e-7)
-
-
-def test_shared_errors_of_nodes_that_coincide_or_that_the_polynomial_needs(rng):
-    """In one place four nodes; in a plane all but one."""
-    _, points, values = problem(rng, n=40)
-    points[:, 2] = 0.0
-    points[11, 2], points[[3, 8, 20]] = 1.0, points[30]
-    others = np.array([np.delete(np.arange(40), i) for i in range(40)])
-    refitted = invert(points, points, values, others).values
-    np.testing.assert_allclose(
-        shared_leave_one_out(points, values), np.linalg.norm(values - refitted, axis=1), rtol=1e-7
-    )
-
-
 POINTS, VALUES = np.eye(4)[:, :3], np.ones((4, 2))
 
 
@@ -552,10 +502,6 @@ POINTS, VALUES = np.eye(4)[:, :3], np.ones((4, 2))
         (lambda: stencils(POINTS, POINTS, [[0, 3]] * 4).combine(VALUES[:3]), r"values has shape \(3, 2\); .* least 4"),
         (lambda: stencils(POINTS, POINTS, [[0]] * 4, usable=np.ones(3, bool)), r"usable has shape \(3,\)"),
         (lambda: nearest_nodes(POINTS, POINTS, 0), r"n_neighbors=0 is out of range"),
-        (lambda: whole_fill_distance(np.ones((4, 2))), r"points all have another at the same place"),
-        (lambda: shared_leave_one_out(POINTS, VALUES, SHEPARD), r"kind='shepard' .* use leave_one_out"),
-        (lambda: shared_leave_one_out(POINTS, VALUES * np.nan), r"values has 8 NaN"),
-        (lambda: leave_one_out(POINTS, VALUES[:2]), r"values has 2 rows and points 4"),
     ],
 )
 def test_what_cannot_be_inverted_is_refused(call, message):

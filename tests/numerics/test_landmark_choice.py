@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
+from benchmarks.papers.closeness import captured_trace
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.landmarks import greedy as landmark_choice
 from pipeline.numerics.landmarks.greedy import (
@@ -23,7 +24,6 @@ from pipeline.numerics.landmarks.greedy import (
     trace_landmarks,
 )
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
-from pipeline.numerics.landmarks.subset import captured_trace
 
 CHOICES = [kmeans_landmarks, trace_landmarks, pivoted_cholesky_landmarks]
 

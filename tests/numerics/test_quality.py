@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist
 from scipy.stats import ortho_group
 from sklearn import manifold
@@ -14,7 +13,6 @@ from pipeline.numerics.statistics.quality import (
     continuity,
     neighbor_recall,
     normalized_stress,
-    procrustes_distance,
     residual_variance,
     trustworthiness,
 )
@@ -238,58 +236,3 @@ def test_recall_is_the_share_found_row_by_row(found, recall):
 def test_recall_needs_as_many_found_as_exact():
     with pytest.raises(InvalidInputError, match=r"found has shape \(2, 2\) and exact \(2, 3\)"):
         neighbor_recall(np.zeros((2, 2), dtype=int), np.zeros((2, 3), dtype=int))
-
-
-@pytest.mark.parametrize("d", [1, 2, 4])
-def test_procrustes_squared_is_the_disparity_of_scipy(rng, d):
-    for n in (3, 20):
-        a, b = rng.normal(size=(n, d)), 5 * rng.normal(size=(n, d)) + 2
-        assert procrustes_distance(a, b) ** 2 == pytest.approx(procrustes(a, b)[2], rel=1e-9, abs=1e-12)
-
-
-@given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 4), scale=st.sampled_from([1e-30, 0.01, 1.0, 50.0, 1e30]))
-def test_procrustes_ignores_rotation_reflection_scale_and_translation(seed, d, scale):
-    rng = np.random.default_rng(seed)
-    a, b = rng.normal(size=(2, 12, d))
-    turn = ortho_group.rvs(d, random_state=rng) if d > 1 else np.array([[-1.0]])
-    moved = scale * (b @ turn + rng.normal(size=d))
-    mirrored = scale * (b @ turn @ np.diag([-1.0, *[1.0] * (d - 1)]))
-    expected = procrustes_distance(a, b)
-    for like_b in (moved, mirrored):
-        assert procrustes_distance(a, like_b) == pytest.approx(expected, rel=1e-7)
-        assert procrustes_distance(like_b, a) == pytest.approx(expected, rel=1e-7)
-        # The root of a rounding error of 1e-16.
-        assert procrustes_distance(b, like_b) == pytest.approx(0, abs=1e-6)
-    assert 0 <= expected <= 1
-
-
-def test_procrustes_is_one_for_nothing_in_common():
-    assert procrustes_distance([[1.0], [-1.0], [1.0], [-1.0]], [[1.0], [1.0], [-1.0], [-1.0]]) == 1
-
-
-def test_procrustes_of_the_same_shape_is_small_in_single_precision(rng):
-    points = rng.normal(size=(500, 3))
-    turned = points @ ortho_group.rvs(3, random_state=rng)
-    assert procrustes_distance(points.astype(np.float32), turned.astype(np.float32)) < 1e-6
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.1])
-def test_procrustes_of_a_single_place_is_refused(rng, value):
-    same, spread = np.full((7, 2), value), rng.normal(size=(7, 2))
-    with pytest.raises(InvalidInputError, match=r"^reference has all its rows equal"):
-        procrustes_distance(same, spread)
-    with pytest.raises(InvalidInputError, match=r"^coordinates has all its rows equal"):
-        procrustes_distance(spread, same)
-
-
-@pytest.mark.parametrize(
-    ("reference", "coordinates", "message"),
-    [
-        (np.eye(3), np.eye(3)[:, :2], r"coordinates has shape \(3, 2\); it must be \(3, 3\)"),
-        (np.ones(3), np.eye(3), r"reference has shape \(3,\)"),
-        (np.eye(3), np.full((3, 3), np.nan), r"coordinates has 9 NaN or infinite entries"),
-    ],
-)
-def test_bad_arguments_of_procrustes_are_named(reference, coordinates, message):
-    with pytest.raises(InvalidInputError, match=message):
-        procrustes_distance(reference, coordinates)

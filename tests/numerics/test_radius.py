@@ -14,7 +14,6 @@ from pipeline.numerics.neighbors.radius import (
     RadiusSearch,
     even_lists,
     joined_lists,
-    radius_lists,
     rows_through_lists,
     rows_with_and_without_last,
 )
@@ -42,7 +41,7 @@ def test_lists_are_those_of_comparing_everything(n_columns, dtype):
     rng = np.random.default_rng(n_columns)
     reference, queries = (rng.normal(size=(n, n_columns)).astype(dtype) for n in (300, 60))
     radius = 1.3 * np.sqrt(n_columns)
-    found = radius_lists(reference, queries, radius)
+    found = RadiusSearch(reference).lists(queries, radius)
     assert as_lists(found) == by_comparing(reference, queries, radius)
     assert found.offsets.dtype == found.indices.dtype == np.int64
     assert 60 < len(found.indices) < 60 * 300
@@ -53,22 +52,24 @@ def test_lists_are_those_of_comparing_everything(n_columns, dtype):
 def test_on_a_lattice_ties_go_to_the_lower_row_and_the_border_belongs_to_the_ball(radius, n_columns, data):
     entries = st.integers(-2, 2).map(float)
     reference = data.draw(arrays(np.float64, (30, n_columns), elements=entries))
-    assert as_lists(radius_lists(reference, reference[:7], radius)) == by_comparing(reference, reference[:7], radius)
+    assert as_lists(RadiusSearch(reference).lists(reference[:7], radius)) == by_comparing(
+        reference, reference[:7], radius
+    )
 
 
 @pytest.mark.parametrize("n_columns", [2, 15])
 def test_a_query_that_is_a_point_has_itself_first(n_columns):
     points = np.random.default_rng(0).normal(size=(200, n_columns))
-    found = radius_lists(points, points, 1e-6)
+    found = RadiusSearch(points).lists(points, 1e-6)
     np.testing.assert_array_equal(found.indices, np.arange(200))
     np.testing.assert_array_equal(found.distances, 0.0)
 
 
 def test_queries_far_from_everything_have_empty_lists():
     points = np.random.default_rng(0).normal(size=(50, 3))
-    found = radius_lists(points, np.array([[0.0, 0, 0], [1e9, 0, 0], [0.0, 0, 0]]), 100.0)
+    found = RadiusSearch(points).lists(np.array([[0.0, 0, 0], [1e9, 0, 0], [0.0, 0, 0]]), 100.0)
     assert np.diff(found.offsets).tolist() == [50, 0, 50]
-    assert radius_lists(points, np.empty((0, 3)), 1.0).offsets.tolist() == [0]
+    assert RadiusSearch(points).lists(np.empty((0, 3)), 1.0).offsets.tolist() == [0]
 
 
 @pytest.mark.parametrize("n_columns", [3, 20])
@@ -77,18 +78,18 @@ def test_outliers_and_an_origin_far_away_change_nothing(n_columns):
     points = rng.normal(size=(500, n_columns)) + 1e6
     points[::50] *= 1e4
     reach = 1.1 * np.sqrt(n_columns)
-    assert as_lists(radius_lists(points, points[:40], reach)) == by_comparing(points, points[:40], reach)
+    assert as_lists(RadiusSearch(points).lists(points[:40], reach)) == by_comparing(points, points[:40], reach)
 
 
 @pytest.mark.parametrize("n_columns", [2, 12])
 def test_batches_and_threads_give_the_same_bytes(n_columns, monkeypatch):
     points = np.random.default_rng(2).normal(size=(3000, n_columns))
     reach = 0.5 * np.sqrt(n_columns)
-    whole = radius_lists(points, points, reach)
+    whole = RadiusSearch(points).lists(points, reach)
     monkeypatch.setattr(module, "QUERIES_AT_ONCE", 128)
     monkeypatch.setattr(module, "PAIRS_AT_ONCE", 64)
     monkeypatch.setattr(module, "PORTION", 100)
-    for found in (radius_lists(points, points, reach, n_threads=2), _in_two(points, reach)):
+    for found in (RadiusSearch(points).lists(points, reach, n_threads=2), _in_two(points, reach)):
         for part, same in zip(whole, found, strict=True):
             assert part.tobytes() == same.tobytes()
 
@@ -125,7 +126,7 @@ def test_ways_with_and_without_the_last_neighbor_are_those_over_both_tables():
 
 def test_an_empty_list_leads_nowhere_and_a_single_neighbor_is_never_left_out():
     points = np.array([[0.0], [1.0], [1.5], [9.0]])
-    lists = radius_lists(points, np.array([[5.0], [8.5], [0.9]]), 0.7)
+    lists = RadiusSearch(points).lists(np.array([[5.0], [8.5], [0.9]]), 0.7)
     known = np.arange(8, dtype=np.float32).reshape(4, 2)
     np.testing.assert_allclose(rows_through_lists(lists, known), [[np.inf, np.inf], [6.5, 7.5], [2.1, 3.1]])
     both = rows_with_and_without_last(lists, known)
@@ -137,7 +138,7 @@ def test_an_empty_list_leads_nowhere_and_a_single_neighbor_is_never_left_out():
 
 def test_numbers_agree_with_scikit_learn():
     points = np.random.default_rng(3).normal(size=(400, 5))
-    found = radius_lists(points, points, 1.3)
+    found = RadiusSearch(points).lists(points, 1.3)
     graph = NearestNeighbors(radius=1.3).fit(points).radius_neighbors_graph(points, mode="distance")
     np.testing.assert_array_equal(np.diff(found.offsets), np.diff(graph.indptr))
     np.testing.assert_allclose(found.distances.sum(), graph.sum(), rtol=1e-12)
@@ -150,14 +151,3 @@ def test_lists_that_would_not_fit_are_refused_with_the_mean(n_columns):
         InvalidInputError, match=r"radius=1000 gives each of 300 points more than \d\d\d neighbors in the mean.*smaller"
     ):
         RadiusSearch(points).lists(points, 1000.0, most=80_000)
-
-
-@pytest.mark.parametrize("radius", [-1.0, np.nan, np.inf, "3"])
-def test_a_radius_out_of_range_is_refused(radius):
-    with pytest.raises(InvalidInputError, match="radius="):
-        radius_lists(np.zeros((3, 2)), np.zeros((3, 2)), radius)
-
-
-def test_other_columns_are_refused():
-    with pytest.raises(InvalidInputError, match="queries has 3 columns and reference 2"):
-        radius_lists(np.zeros((3, 2)), np.zeros((3, 3)), 1.0)

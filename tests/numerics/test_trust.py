@@ -49,14 +49,3 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(problem):
 def test_no_points_give_empty_results(problem):
     model, lengths = problem
     assert [part.shape for part in trust.placed(model, lengths[:0], 1.0)] == [(0, 4), (0, 4), (0,), (0,), (0,), (0,)]
-
-
-def test_points_that_are_not_embedded_take_nothing_from_the_others(problem):
-    model, lengths = problem
-    known, kept = trust.placed(model, lengths, 1.0), np.arange(900) % 3 == 0
-    everything = trust.among_others(known, kept, model)
-    for whole, part in zip(everything, known, strict=True):
-        np.testing.assert_array_equal(whole[kept], part)
-    for column in everything[:-1]:
-        assert np.isnan(column[~kept]).all()
-    assert not everything.ambiguous[~kept].any()

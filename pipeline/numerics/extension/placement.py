@@ -44,28 +44,6 @@ def placed(model: LandmarkModel, to_landmarks: AnyArray, weight: float) -> Place
     return placed_by_moments(model, sums.moments(), weight)
 
 
-def stacked(parts: list[Placed], model: LandmarkModel) -> Placed:
-    """Results of consecutive points as one."""
-    return Placed(*(np.concatenate(columns) for columns in zip(nowhere(0, model), *parts, strict=True)))
-
-
-def nowhere(n_points: int, model: LandmarkModel) -> Placed:
-    """What is known of points that are not embedded: nothing."""
-    projection, restricted = (np.full((n_points, model.n_components), np.nan) for _ in range(2))
-    residual, multiplier, gap = (np.full(n_points, np.nan) for _ in range(3))
-    return Placed(projection, restricted, residual, multiplier, gap, np.zeros(n_points, dtype=np.bool_))
-
-
-def among_others(known: Placed, kept: BoolArray, model: LandmarkModel) -> Placed:
-    """Results of those points that are kept, among all of them."""
-    if kept.all():
-        return known
-    everything = nowhere(len(kept), model)
-    for whole, part in zip(everything, known, strict=True):
-        whole[kept] = part
-    return everything
-
-
 def placed_by_moments(model: LandmarkModel, moments: Moments, weight: float) -> Placed:
     """The same, of moments that are known."""
     projection = project_moments(model, moments)

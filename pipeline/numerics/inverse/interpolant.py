@@ -41,10 +41,8 @@ from pipeline.numerics.inverse.neighborhoods import (
     Room,
     checked_coordinates,
     nearest_nodes,
-    other_nodes,
     room_for,
     usable_points,
-    whole_fill_distance,
 )
 from pipeline.numerics.inverse.nodes import NOBODY
 from pipeline.numerics.inverse.systems import (
@@ -74,9 +72,7 @@ __all__ = [
     "Stencils",
     "invert",
     "nearest_nodes",
-    "other_nodes",
     "stencils",
-    "whole_fill_distance",
 ]
 
 CUBIC = Kernel()

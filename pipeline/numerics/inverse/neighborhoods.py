@@ -14,7 +14,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.inverse.kernels import Terms
 from pipeline.numerics.inverse.nodes import NOBODY, Nodes, room_for_nodes
-from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
+from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Rows in the same place whose mean is taken: the first, if there are more. Rows that repeat by the million are alike.
@@ -140,26 +140,6 @@ def nearest_nodes(points: ArrayLike, queries: ArrayLike, n_neighbors: int = N_NE
         search = NeighborSearch(nodes[candidates], use_tree=nodes.shape[1] <= TREE_MAX_DIMENSION)
         found[asking] = candidates[search.query(places[asking], k)[1]]
     return found
-
-
-def other_nodes(points: ArrayLike, n_neighbors: int = N_NEIGHBORS) -> IntArray:
-    """Of each point the nearest others (n, k), all of them if there are fewer: to leave it out [M sec. 4]."""
-    nodes = checks.real_array("points", points, 2)
-    wanted = checks.integer_in_range("n_neighbors", n_neighbors, 1, None, "nodes to interpolate between")
-    finite = np.flatnonzero(usable_points(nodes))
-    k = min(wanted, len(finite) - 1)
-    found = np.full((len(nodes), max(k, 1)), NOBODY, dtype=np.int64)
-    if k > 0:
-        found[finite] = finite[neighbors_within(nodes[finite], k)[1]]
-    return found
-
-
-def whole_fill_distance(points: ArrayLike) -> float:
-    """[M eq. 11] of all points (n, d) together: the mean distance to the nearest other that does not coincide."""
-    apart = neighbors_within(points, 1)[0]
-    if not apart.any():
-        raise InvalidInputError("points all have another at the same place; a fill distance needs some that differ.")
-    return float(apart[apart > 0].mean())
 
 
 def usable_points(points: AnyArray) -> BoolArray:

@@ -22,7 +22,6 @@ positive semidefinite for every Hilbertian d. With q0 in R an object still costs
 | W               | weights        | (m, n)       |
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,14 +71,6 @@ def semi_least_squares(gram: ArrayLike, subset: ArrayLike) -> SubsetDistances:
     return SubsetDistances(R, np.ascontiguousarray(weights), K.diagonal().copy())
 
 
-def nystrom(gram: ArrayLike, subset: ArrayLike) -> SubsetDistances:
-    """Nystrom's approximation from the same kernel values, for comparison: W = pinv(K_RR) K_RQ [E sec. 9]."""
-    K, R = _checked(gram, subset)
-    with threadpool_limits(1, "blas"):
-        weights = np.linalg.pinv(K[np.ix_(R, R)], rcond=len(R) * EPSILON, hermitian=True) @ K[R]
-    return SubsetDistances(R, np.ascontiguousarray(weights), K.diagonal().copy())
-
-
 def distance_kernel(dissimilarities: FloatArray, of_rows: ArrayLike, of_columns: ArrayLike) -> FloatArray:
     """k (p, m) of dissimilarities (p, m), not squared, with g of the rows (p,) and of the columns (m,) [E eq. 3]."""
     offsets = np.asarray(of_rows)[..., None] + np.asarray(of_columns)
@@ -103,43 +94,6 @@ def kernel_of_objects(to_subset: ArrayLike, from_origin: ArrayLike, origin: int)
     why = f"a column of to_subset, which has {rows.shape[1]}"
     offsets = 0.5 * rows[:, checks.integer_in_range("origin", origin, 0, rows.shape[1] - 1, why)] ** 2
     return distance_kernel(rows, offsets, 0.5 * np.square(from_origin)), 2 * offsets
-
-
-def difference_scores(approximate: ArrayLike, exact: ArrayLike) -> FloatArray:
-    """Of each object the mean (p,) over members of |d_hat - d| / d, for distances (p, n) [E eq. 31].
-
-    Members at distance 0 are left out: the score has no meaning there. An object with no other has the score 0.
-    """
-    guess, truth = checks.real_array("approximate", approximate, 2), checks.real_array("exact", exact, 2)
-    if guess.shape != truth.shape:
-        raise InvalidInputError(f"approximate has shape {guess.shape} and exact {truth.shape}; they must be the same.")
-    apart = truth > 0
-    errors = np.divide(np.abs(guess - truth), truth, out=np.zeros(truth.shape), where=apart)
-    return np.asarray(errors.sum(axis=1) / np.maximum(1, np.count_nonzero(apart, axis=1)))
-
-
-def closeness_score(differences: Sequence[FloatArray]) -> float:
-    """1 less the mean over sets of their objects' mean difference scores [E eq. 32]."""
-    return 1 - float(np.mean([scores.mean() for scores in differences]))
-
-
-def captured_trace(gram: ArrayLike, subset: ArrayLike) -> float:
-    """trace(P_RQ K), P_RQ the projector on the rows of K_RQ: to be as large as can be [E eq. 24]."""
-    K, basis = _row_space(gram, subset)
-    return float(np.sum(basis * (basis @ K)))
-
-
-def left_over(gram: ArrayLike, subset: ArrayLike) -> float:
-    """The sum of the absolute entries of (I - P_RQ) K: to be as small as can be [E eq. 27]."""
-    K, basis = _row_space(gram, subset)
-    return float(np.abs(K - basis.T @ (basis @ K)).sum())
-
-
-def _row_space(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """K, and an orthonormal basis (r, n) of the rows of K_RQ."""
-    K, R = _checked(gram, subset)
-    _, sizes, basis = np.linalg.svd(K[R], full_matrices=False)
-    return K, np.asarray(basis[sizes > len(K) * EPSILON * sizes[0]])
 
 
 def _checked(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, IntArray]:
@@ -202,42 +156,6 @@ def trace_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
     # On one thread: the bytes of a product depend on how many threads share it.
     with threadpool_limits(1, "blas"):
         return _TraceGreedy(K, m).chosen()
-
-
-def absolute_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
-    """Members chosen one after the other so that each leaves least of |(I - P_RQ) K| [E eq. 27].
-
-    The other rules are those of `trace_greedy`. Every member is tried by itself, O(n^3) a choice: for hundreds.
-    """
-    residual, m = _checked_choice(gram, n_chosen)
-    least = EXHAUSTED * np.square(residual).sum(axis=0).max()
-    rows: list[int] = []
-    sums = np.empty(len(residual))
-    with threadpool_limits(1, "blas"):
-        while len(rows) < m:
-            products = residual.T @ residual
-            _sum_what_is_left(residual, products, least, sums)
-            if not np.isfinite(sums).any():
-                break
-            row = int(np.argmax(sums <= sums.min() * (1 + TIE)))
-            residual = residual - np.outer(residual[:, row], products[row] / products[row, row])
-            residual[:, row] = 0.0
-            rows.append(row)
-    return np.array(rows, dtype=np.int64)
-
-
-@compiled
-def _sum_what_is_left(residual: AnyArray, products: AnyArray, least: float, sums: AnyArray) -> None:
-    """The absolute sum of what each member's own residual, a column, would leave of the residuals (n, n)."""
-    n = len(sums)
-    for r in range(n):
-        sums[r] = np.inf
-        if products[r, r] > least:
-            sums[r] = 0.0
-            for i in range(n):
-                factor = residual[i, r] / products[r, r]
-                for j in range(n):
-                    sums[r] += abs(residual[i, j] - factor * products[r, j])
 
 
 class _TraceGreedy:

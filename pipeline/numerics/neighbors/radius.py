@@ -10,11 +10,9 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled, prefetch
 from pipeline.numerics.neighbors.exact import KD_TREE_MAX_DIMENSION, TREE_MARGIN
 from pipeline.numerics.neighbors.products import BLOCK_ENTRIES, PORTION, SINGLE, UNDERFLOW, Portion, distance_of_rows
@@ -58,25 +56,6 @@ class Pairs(NamedTuple):
 
     def where(self, chosen: BoolArray) -> "Pairs":
         return Pairs(self.queries[chosen], self.points[chosen], self.distances[chosen])
-
-
-def radius_lists(reference: ArrayLike, queries: ArrayLike, radius: float, n_threads: int = 1) -> RadiusLists:
-    """Every reference point (n, D) whose Euclidean distance to a query (q, D) is at most `radius`, nearest first.
-
-    A query that is a reference point has itself in its list, at distance 0.
-    """
-    points = checks.real_array("reference", reference, 2)
-    targets = checks.real_array("queries", queries, 2, allow_empty=True)
-    if targets.shape[1] != points.shape[1]:
-        raise InvalidInputError(
-            f"queries has {targets.shape[1]} columns and reference {points.shape[1]}; they must be the same features."
-        )
-    within = checks.number_in_range("radius", radius, 0.0, checks.LARGEST_SIZE)
-    for name, array in (("reference", points), ("queries", targets)):
-        if array.size:
-            checks.require_finite(name, array)
-            checks.require_not_too_large(name, array)
-    return RadiusSearch(points).lists(targets, within, n_threads)
 
 
 class Room:

@@ -143,22 +143,6 @@ def neighbor_recall(found: IntArray, exact: IntArray) -> float:
     return hits / exact.size
 
 
-def procrustes_distance(reference: ArrayLike, coordinates: ArrayLike) -> float:
-    """Root of the squared misfit left after the best translation, rotation, reflection and scaling of `coordinates`,
-    relative to the spread of `reference`: 0 for the same shape, 1 for nothing in common."""
-    a, b = _checked_pair("reference", reference, "coordinates", coordinates)
-    if a.shape != b.shape:
-        raise InvalidInputError(f"coordinates has shape {b.shape}; it must be {a.shape}, that of reference.")
-    for name, rows in (("reference", a), ("coordinates", b)):
-        if (rows == rows[0]).all():
-            raise InvalidInputError(f"{name} has all its rows equal; its shape is undefined.")
-    a, b = a - a.mean(axis=0), b - b.mean(axis=0)
-    a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
-    left, overlap, right = np.linalg.svd(b.T @ a)
-    # The residual itself, not 1 - overlap^2: that cancels, and shows nothing below 1e-8.
-    return float(np.linalg.norm(a - overlap.sum() * (b @ left @ right)))
-
-
 def _checked_embedding(
     to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
