@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pipeline.errors import InvalidInputError
+from pipeline.plugins import LOADED
 from pipeline.sources.arrays import Rows, open_array, open_matrix, open_one_of
 from pipeline.sources.numpy_files import (
     Matrix,
@@ -152,6 +153,9 @@ def open_source(
 
 
 def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
+    if path.suffix in LOADED.source_formats:
+        opened: Source = LOADED.source_formats[path.suffix](path, key, columns, id_column)
+        return opened
     kind = path_kind(path)
     if kind == ".npz":
         return open_npz(path, key, columns, id_column)
