@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.jobs.fit import chain, run_shape
+from pipeline.jobs.fit import chain
+from pipeline.jobs.plan import run_shape
 from pipeline.settings.jobs import FitSettings, fit_settings
 from pipeline.sources import Source, open_source
 from pipeline.stages.costs import stage_peaks

@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks.measure import use_one_core
 from benchmarks.memory import write_source
-from pipeline.jobs.fit import checked_source, fit, run_shape
+from pipeline.jobs.fit import checked_source, fit
+from pipeline.jobs.plan import run_shape
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings.jobs import fit_settings
 from pipeline.sources.inputs import as_table

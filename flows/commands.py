@@ -11,7 +11,7 @@ from flows.refit_reports import refit_report, refit_summary
 from flows.reports import fit_report, fit_summary, model_lines
 from pipeline.jobs import fit as fitting
 from pipeline.jobs import refit as refitting
-from pipeline.jobs.plan import Plan, plan_fit, plan_refit
+from pipeline.jobs.plan import Plan, plan_fit
 from pipeline.results.run import in_words, open_run
 from pipeline.settings.jobs import ClusterSettings, FitSettings, RefitSettings
 from pipeline.stages.costs import MIB
@@ -44,14 +44,14 @@ def run_refit(
     settings: RefitSettings, take_over: bool, anyway: bool, as_json: bool, picture: Path | None, say: Say
 ) -> Json:
     """Fit again as the settings say, and tell what came of it."""
-    job = refitting.prepared(settings)
-    plan = _heeded(plan_refit(job), anyway)
+    job = refitting.prepare_refit(settings)
+    plan = _heeded(job.plan, anyway)
     tell = _aside(as_json, say)
     tell(f"{job.source.name} -> {settings.store}, version {job.version}, about {in_words(sum(plan.seconds.values()))}")
     display = _display(as_json, plan, say)
 
     def here() -> Json:
-        return refit_report(settings.store, refitting.refit(settings, display, take_over, planned=plan.seconds))
+        return refit_report(settings.store, job.run(display, take_over))
 
     def as_flow() -> Json:
         from flows import refit
@@ -68,7 +68,7 @@ def fitted_report(settings: FitSettings, plan: Plan, take_over: bool, display: D
     """Fit in this process, or as a flow with workers; the figures."""
 
     def here() -> Json:
-        fitted = fitting.fit(settings, display, take_over, planned=plan.seconds)
+        fitted = fitting.fit(settings, display, take_over)
         return fit_report(open_run(settings.store), fitted)
 
     def as_flow() -> Json:

@@ -7,7 +7,8 @@ from flows.commands import PREFECT_ENVIRONMENT, Say
 from flows.extension_reports import batch_report, drifted_words, extension_summary
 from flows.progress import Display, shown_on, terminal_display
 from pipeline.errors import DriftError
-from pipeline.jobs.extend import checked_batch, extend_batches, opened_space
+from pipeline.jobs.extend import extend_batches, opened_space
+from pipeline.jobs.new_rows import checked_batch
 from pipeline.settings.jobs import ExtendSettings
 from pipeline.types import Json
 

@@ -21,7 +21,7 @@ from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.fanout import executor
 from pipeline.fanout.rounds import is_passing
 from pipeline.jobs import fit as fitting
-from pipeline.jobs.plan import Plan, plan_fit
+from pipeline.jobs.plan import Plan
 from pipeline.results.run import open_run
 from pipeline.settings.jobs import ClusterSettings, FitSettings, Settings, job_settings
 from pipeline.stages.stage import Execute, Outcome
@@ -39,9 +39,9 @@ def fit(settings: FitSettings | None = None, take_over: bool = False, anyway: bo
     fit. Returns the figures of the run; the results are in its store.
     """
     chosen = chosen_settings(FitSettings, settings, keywords)
-    plan = plan_fit(chosen, fitting.checked_source(chosen))
-    with planned_workers(chosen.cluster, plan, anyway) as (display, execute):
-        fitted = fitting.fit(chosen, display, take_over, execute=execute, around=as_task, planned=plan.seconds)
+    job = fitting.prepare_fit(chosen)
+    with planned_workers(chosen.cluster, job.plan, anyway) as (display, execute):
+        fitted = job.run(display, take_over, execute, as_task)
     report = fit_report(open_run(chosen.store), fitted)
     publish_artifacts(report)
     return report

@@ -10,7 +10,7 @@ import numpy as np
 from flows.commands import PREFECT_ENVIRONMENT, Say
 from flows.progress import Display, shown_on, terminal_display
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.invert import Inverted, prepared
+from pipeline.jobs.invert import Inverted, prepare_invert
 from pipeline.jobs.invert import invert as invert_here
 from pipeline.results.run import open_run
 from pipeline.settings.invert import InvertSettings
@@ -35,7 +35,7 @@ def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, 
     tell: Say = (lambda _: None) if as_json else say
     if picture is not None and (settings.path is None or settings.image is None):
         raise InvalidInputError(f"picture={str(picture)!r} needs a path and the size of an image; give both.")
-    prepared(settings)
+    prepare_invert(settings)
     tell(f"{asked_for(settings)} in the space of {settings.store} -> {settings.output}")
     report = _inverted_report(settings, take_over, Display() if as_json else terminal_display(say), tell)
     if as_json:
@@ -149,7 +149,7 @@ def shown_steps(n_steps: int) -> IntArray:
 
 def strip_images(settings: InvertSettings) -> AnyArray:
     """Images (s + 2, rows, columns): the two real ones at the ends, what was made of the steps shown between them."""
-    source = prepared(settings).data
+    source = prepare_invert(settings).data
     first, last = (source.read(row, row + 1).astype(np.float64) for row in settings.path or ())
     made = open_run(settings.output).embedding("values")[shown_steps(settings.steps)]
     values = np.concatenate([first, made, last])

@@ -11,8 +11,7 @@ from flows.fit import LogWatch, as_task, chosen_settings
 from flows.inversion import asked_for, inversion_report, inversion_table, shown_steps, strip_picture
 from flows.progress import Display, Several, current_display
 from pipeline.fanout import executor
-from pipeline.jobs.invert import invert as invert_here
-from pipeline.jobs.invert import memory_of_inversion, prepared
+from pipeline.jobs.invert import memory_of_inversion, prepare_invert
 from pipeline.settings.invert import InvertSettings
 from pipeline.types import Json
 
@@ -25,9 +24,10 @@ def invert(settings: InvertSettings | None = None, take_over: bool = False, **ke
     """
     chosen = chosen_settings(InvertSettings, settings, keywords)
     display: Display = Several([LogWatch(), current_display()])
-    with executor(chosen.cluster, memory_of_inversion(prepared(chosen)), display.noticed) as execute:
+    job = prepare_invert(chosen)
+    with executor(chosen.cluster, memory_of_inversion(job), display.noticed) as execute:
         display.ready()
-        inverted = invert_here(chosen, display, take_over, execute=execute, around=as_task)
+        inverted = job.run(display, take_over, execute, as_task)
     report = inversion_report(chosen, inverted)
     _tell(chosen, report)
     return report

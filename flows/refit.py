@@ -7,7 +7,6 @@ from prefect import flow
 from flows.fit import as_task, chosen_settings, planned_workers, publish_artifacts
 from flows.refit_reports import refit_report
 from pipeline.jobs import refit as refitting
-from pipeline.jobs.plan import plan_refit
 from pipeline.settings.jobs import RefitSettings
 from pipeline.types import Json
 
@@ -22,10 +21,9 @@ def refit(
     figures of the version.
     """
     chosen = chosen_settings(RefitSettings, settings, keywords)
-    job = refitting.prepared(chosen)
-    plan = plan_refit(job)
-    with planned_workers(chosen.cluster, plan, anyway) as (display, execute):
-        refitted = refitting.refit(chosen, display, take_over, execute, as_task, plan.seconds)
+    job = refitting.prepare_refit(chosen)
+    with planned_workers(chosen.cluster, job.plan, anyway) as (display, execute):
+        refitted = job.run(display, take_over, execute, as_task)
     report = refit_report(chosen.store, refitted)
     publish_artifacts(report, "refit")
     return report

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.jobs.fit import STAGES, checked_source, fit, run_shape
+from pipeline.jobs.fit import checked_source, fit
+from pipeline.jobs.plan import STAGES, run_shape
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import open_run
 from pipeline.settings.jobs import fit_settings

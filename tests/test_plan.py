@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs import plan as planning
-from pipeline.jobs.fit import STAGES, run_shape
-from pipeline.jobs.plan import free_disk, memory_of_worker, plan_fit, workers_of
+from pipeline.jobs.plan import STAGES, free_disk, memory_of_worker, plan_fit, run_shape, workers_of
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import in_words, open_run
 from pipeline.settings.jobs import ClusterSettings, fit_settings

@@ -10,8 +10,8 @@ from pathlib import Path as FilePath
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.extend import batch_source
-from pipeline.jobs.fit import Around, Runner, at_once, publish, require_apart, run_stages
+from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_apart, require_kind
+from pipeline.jobs.new_rows import batch_source
 from pipeline.methods import VECTORS
 from pipeline.numerics.inverse.interpolant import Kernel
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
@@ -43,10 +43,11 @@ from pipeline.stages.inverse.points import (
     StoredSource,
 )
 from pipeline.stages.preprocess import PreparedSource
-from pipeline.stages.space import FittedSpace, published_stages
-from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
+from pipeline.stages.space import Space, published_stages
+from pipeline.stages.stage import Execute, Outcome, Watch, serially
 from pipeline.stages.validate import Missing, Validate
-from pipeline.store import lease, run
+from pipeline.store import run
+from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import stage_digest
 from pipeline.types import Json
 
@@ -64,21 +65,13 @@ FEWEST_TOGETHER = 256
 EMBEDDED = np.dtype(np.float64)
 
 
-@dataclass(frozen=True)
-class Inverted:
-    """What an inversion came to: the outcomes of its stages by name."""
-
-    outcomes: dict[str, Outcome]
-
-    @property
-    def n_computed(self) -> int:
-        """Partitions that this call had to compute."""
-        return sum(outcome.n_computed for outcome in self.outcomes.values())
+class Inverted(Done):
+    """What an inversion came to."""
 
 
 @dataclass(frozen=True)
-class Inversion:
-    """What an inversion is to do, known before anything runs.
+class Inversion(Job[Inverted]):
+    """An inversion whose run, data and queries are open and checked.
 
     `points` are the embedded points of the run, `data` the rows that were fitted, `validated` their scan and `missing`
     what it did with those that are not finite; `queries` are the user's, if there are any.
@@ -137,6 +130,18 @@ class Inversion:
     def source_partitions(self) -> RowPartitions:
         return partitions_of(self.data, 0, self.settings.partition_mib)
 
+    def open_store(self) -> DurableLocalStore:
+        return run.create_run(self.settings.output, run.INVERSION)
+
+    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+        chain(self, done)
+
+    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+        return _manifest(self, outcomes)
+
+    def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Inverted:
+        return Inverted(outcomes, manifest)
+
     def _cut(self, n_rows: int, row_bytes: int) -> RowPartitions:
         told = self.settings.partition_mib
         each = automatic_bytes(n_rows * row_bytes) if told == "auto" else told << 20
@@ -156,20 +161,13 @@ def invert(
 
     `data` is an array to take for the source of the run, `queries` one for the coordinates.
     """
-    job = prepared(settings, data, queries)
-    store = run.create_run(settings.output, run.INVERSION)
-    with lease.acquire(store, take_over) as held:
-        outcomes = run_stages(store, held, lambda run_one: chain(job, run_one), watch, execute, around)
-        publish(held, _manifest(job, outcomes), outcomes)
-    return Inverted(outcomes)
+    return prepare_invert(settings, data, queries).run(watch, take_over, execute, around)
 
 
-def prepared(settings: InvertSettings, data: object | None = None, queries: object | None = None) -> Inversion:
-    """What an inversion is to do, after all that can be known to be wrong before anything runs."""
+def prepare_invert(settings: InvertSettings, data: object | None = None, queries: object | None = None) -> Inversion:
+    """Open and check everything that an inversion needs."""
     store = run.open_store(settings.store)
-    kind = run.kind_of(store)
-    if kind != run.FIT:
-        raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[kind]}; name the run itself.")
+    require_kind(store, settings.store, run.FIT)
     manifest = run.published_manifest(store, settings.version)
     _require_vectors(settings, manifest)
     validated = published_stages(store, manifest, ["validate"], ())["validate"]
@@ -218,7 +216,7 @@ def _opened_source(settings: InvertSettings, manifest: Json, data: object | None
     for path in paths:
         require_apart("output", settings.output, path)
     first, *others = paths
-    space = FittedSpace({}, told, manifest["source"])
+    space = Space({}, told, manifest["source"])
     opened = [open_source(first, told["key"], told["columns"], told["id_column"])]
     opened += [
         batch_source(ExtendSettings(store=settings.store, source=path, output=path), space, path) for path in others
@@ -258,14 +256,8 @@ def _opened_queries(settings: InvertSettings, points: Source, queries: object | 
     return source
 
 
-def chain(job: Inversion, run_one: Runner) -> dict[str, Outcome]:
-    """Every stage of an inversion after the other; the outcomes by the stages' names."""
-    outcomes: dict[str, Outcome] = {}
-
-    def done(stage: Stage) -> Outcome:
-        outcomes[stage.name] = run_one(stage)
-        return outcomes[stage.name]
-
+def chain(job: Inversion, done: Runner) -> None:
+    """Every stage of an inversion after the other."""
     if not job.is_known_unchanged:
         done(CheckUnchanged(job.data, job.validated))
     index = _indexed(job, done)
@@ -279,7 +271,6 @@ def chain(job: Inversion, run_one: Runner) -> dict[str, Outcome]:
     known = index, ordered, searched, gathered, rows.count, cut, n_columns, job.kernel
     inverted = done((LeaveOut if leaves_out else Invert)(*known))
     done(PublishInverted(inverted, cut, None if leaves_out else n_columns, job.settings.outside))
-    return outcomes
 
 
 def _indexed(job: Inversion, done: Runner) -> Index:

@@ -3,20 +3,24 @@
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.direct_fit import direct_shape
-from pipeline.jobs.fit import STAGES, graph_shape, run_shape
-from pipeline.jobs.refit import Refit
+from pipeline.jobs.measured import evaluated_count, planned_landmarks
+from pipeline.methods import VECTORS
+from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
+from pipeline.numerics.neighbors.spatial import cell_count, sample_size
 from pipeline.settings.jobs import ClusterSettings, FitSettings
 from pipeline.sources.graphs import GraphSource
-from pipeline.sources.inputs import AnySource, as_table
+from pipeline.sources.inputs import AnySource, as_table, n_columns, n_points, partitions_of
+from pipeline.sources.source import Source
 from pipeline.stages.costs import (
     BASE,
     MIB,
+    DirectShape,
+    RunShape,
     direct_bytes,
     direct_memory,
     direct_seconds,
@@ -27,8 +31,17 @@ from pipeline.stages.costs import (
     stage_seconds,
     stage_tasks,
 )
+from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
+from pipeline.stages.preprocess import point_dtype
 from pipeline.store import run
 
+# Every stage that a fit along a graph may have, in order; others have some of them.
+STAGES = (
+    *("validate", "axes", "cells", "assign", "order", "probes", "neighbors", "graph", "components", "landmarks"),
+    *("rows", "model", "embed", "calibrate", "evaluate", "publish"),
+)
+# How many neighbors a plan counts on within a radius.
+WITHIN_RADIUS = 30
 # A thread that computes shortest paths keeps the others of its process waiting.
 ONE_THREAD = ("rows",)
 
@@ -104,12 +117,6 @@ class Plan:
         ]
 
 
-def plan_refit(job: Refit) -> Plan:
-    """The plan of a refit; what is published stays on the disk beside the new version."""
-    plan = plan_fit(job.settings, job.source)
-    return replace(plan, free_disk=free_disk(job.settings.store, beside_published=True)) if job.is_new else plan
-
-
 class Costs(NamedTuple):
     """Of each stage by name: pieces of work, bytes of memory, seconds of one core, bytes on disk."""
 
@@ -126,6 +133,72 @@ def costs_of(settings: FitSettings, source: AnySource) -> Costs:
         return Costs(direct_tasks(direct), direct_memory(direct), direct_seconds(direct), direct_bytes(direct))
     shape = graph_shape(settings, source) if isinstance(source, GraphSource) else run_shape(settings, as_table(source))
     return Costs(stage_tasks(shape), stage_peaks(shape), stage_seconds(shape), stage_bytes(shape))
+
+
+def run_shape(settings: FitSettings, source: Source) -> RunShape:
+    """What the costs of a fit depend on; rows count as distinct until they have been looked at, and how
+    many neighbors a radius gives is a guess."""
+    n, columns = source.shape
+    m = automatic_count(n, settings.n_components) if settings.n_landmarks == "auto" else settings.n_landmarks
+    candidates = min(n, MAXMIN_CANDIDATES_PER_LANDMARK * m) if settings.selection != "random" else 0
+    return RunShape(
+        n_rows=n,
+        n_columns=columns,
+        source_itemsize=source.dtype.itemsize,
+        n_axes=settings.pca or columns,
+        finds_axes=settings.pca is not None,
+        point_itemsize=point_dtype(source.dtype).itemsize,
+        rows_each=partitions_of(source, m, settings.partition_mib).rows_each,
+        n_cells=cell_count(n),
+        cell_sample=sample_size(n, settings.pca or columns),
+        n_neighbors=settings.n_neighbors if settings.radius is None else WITHIN_RADIUS,
+        n_landmarks=m,
+        landmark_candidates=candidates,
+        batch=landmarks_per_batch(m),
+        nodes_per_chunk=nodes_per_chunk(m, partitions_of(source, m, settings.partition_mib).rows_each),
+        n_components=settings.n_components,
+        edges_from="neighbors" if settings.radius is None else "radius",
+    )
+
+
+def graph_shape(settings: FitSettings, source: GraphSource) -> RunShape:
+    """The same of a fit on a graph of the user's, of which edges may be listed from one end only."""
+    n, m = source.n_nodes, planned_landmarks(settings, source)
+    rows_each = partitions_of(source, m, settings.partition_mib).rows_each
+    nothing = dict.fromkeys(("n_columns", "source_itemsize", "n_axes", "point_itemsize", "n_cells", "cell_sample"), 0)
+    return RunShape(
+        n_rows=n,
+        finds_axes=False,
+        rows_each=rows_each,
+        n_neighbors=-(-2 * source.n_edges // n),
+        n_landmarks=m,
+        landmark_candidates=0,
+        batch=landmarks_per_batch(m),
+        nodes_per_chunk=nodes_per_chunk(m, rows_each),
+        n_components=settings.n_components,
+        edges_from="given",
+        **nothing,
+    )
+
+
+def direct_shape(settings: FitSettings, source: AnySource) -> DirectShape:
+    """What the costs of a fit depend on, as far as can be told before the data is read."""
+    m = planned_landmarks(settings, source)
+    return DirectShape(
+        n_rows=n_points(source),
+        n_columns=settings.pca or n_columns(source),
+        source_itemsize=getattr(getattr(source, "dtype", None), "itemsize", 8),
+        rows_each=partitions_of(source, m, settings.partition_mib).rows_each,
+        n_landmarks=m,
+        n_components=settings.n_components,
+        n_answers=1 + settings.two_answers,
+        method=settings.method,
+        extension=settings.chosen_extension,
+        measured=settings.input == VECTORS,
+        n_evaluated=evaluated_count(settings.n_evaluated or m, m) if settings.evaluates else 0,
+        has_subset=settings.n_evaluated is not None,
+        finds_axes=settings.pca is not None,
+    )
 
 
 def plan_fit(settings: FitSettings, source: AnySource) -> Plan:

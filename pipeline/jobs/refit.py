@@ -5,37 +5,36 @@ more turns the coordinates onto those of the version before, on the landmarks th
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from pipeline.errors import EmptySourceError, InvalidInputError, StoreError
-from pipeline.jobs import fit as fitting
-from pipeline.jobs.extend import batch_source
-from pipeline.jobs.fit import Around, Fitted, Runner, at_once, described_fit, require_apart, run_stages
+from pipeline.jobs.fit import Fitted, chain, described_fit
 from pipeline.jobs.incoming import batches
+from pipeline.jobs.job import Around, Job, Runner, at_once, require_apart, require_kind
+from pipeline.jobs.new_rows import batch_source
+from pipeline.jobs.plan import STAGES as FIT_STAGES
+from pipeline.jobs.plan import Plan, free_disk, plan_fit
 from pipeline.settings.jobs import ExtendSettings, FitSettings, RefitSettings, fit_settings
 from pipeline.sources import Source, open_source
 from pipeline.sources.arrays import joined
 from pipeline.sources.partitions import GRAIN_ROWS
 from pipeline.stages.publish import Register
-from pipeline.stages.space import FittedSpace
+from pipeline.stages.space import Space
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.stages.validate import digest_of_rows
-from pipeline.store import lease, run
+from pipeline.store import run
 from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
 # Every stage that a refit may have, in order.
-STAGES = (*fitting.STAGES[:-1], Register.name, fitting.STAGES[-1])
+STAGES = (*FIT_STAGES[:-1], Register.name, FIT_STAGES[-1])
 
 
-@dataclass(frozen=True)
 class Refitted(Fitted):
-    """What a refit came to: the outcomes of its stages by name, and the manifest of the version that it published."""
-
-    manifest: Json
+    """What a refit came to."""
 
     @property
     def version(self) -> str:
@@ -43,11 +42,11 @@ class Refitted(Fitted):
 
 
 @dataclass(frozen=True)
-class Refit:
-    """What a refit is to do, known before anything runs.
+class Refit(Job[Refitted]):
+    """A refit whose data is open and checked.
 
-    `old` are the rows that the published version was fitted on, `paths` where those of `source` are. `base` names the
-    version to register to. `version` is the name to publish under.
+    `old` are the rows that the published version was fitted on, `paths` the files of `source`. `base` names the version
+    to register to. `version` is the name to publish under.
     """
 
     settings: FitSettings
@@ -63,16 +62,35 @@ class Refit:
         """Whether there is another version to make than the published one."""
         return self.version != run.version_name(self.published)
 
-    @property
-    def manifest(self) -> Json:
+    @cached_property
+    def plan(self) -> Plan:
+        """What is published stays on the disk beside the new version."""
+        plan = plan_fit(self.settings, self.source)
+        free = free_disk(self.settings.store, beside_published=True) if self.is_new else plan.free_disk
+        return replace(plan, free_disk=free)
+
+    def planned_seconds(self) -> Mapping[str, float] | None:
+        return self.plan.seconds
+
+    def open_store(self) -> DurableLocalStore:
+        return run.open_store(self.settings.store, writable=True)
+
+    def check_again(self, store: DurableLocalStore) -> None:
+        if run.read_manifest(store) != self.published:
+            raise StoreError(f"{store.root} was published to at this moment; run the same command again.")
+
+    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
         return {**described_fit(self.settings, self.source, self.paths), "registered_to": self.base}
 
-    def chain(self, store: DurableLocalStore, run_one: Runner) -> dict[str, Outcome]:
+    def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Refitted:
+        return Refitted(outcomes, manifest)
+
+    def stages(self, store: DurableLocalStore, done: Runner) -> None:
         """Every stage of a fit and the registration; the old data is known to be unchanged before anything but the
         scan is computed."""
 
         def checked(stage: Stage) -> Outcome:
-            outcome = run_one(stage)
+            outcome = done(stage)
             if stage.name == "validate":
                 _require_unchanged(self, run.published_ledger(store, self.published, "validate"), outcome)
             return outcome
@@ -81,7 +99,7 @@ class Refit:
             landmarks, published = (StageLedger(store, name, self.base[name]) for name in ("landmarks", "publish"))
             return Register(landmarks, published, embedded, self.settings.n_components)
 
-        return fitting.chain(self.settings, self.source, checked, registration)
+        chain(self.settings, self.source, checked, registration)
 
 
 def refit(
@@ -90,21 +108,13 @@ def refit(
     take_over: bool = False,
     execute: Execute = serially,
     around: Around = at_once,
-    planned: Mapping[str, float] | None = None,
 ) -> Refitted:
-    """Run every stage that is not complete and publish the next version; the arguments are those of `fitting.fit`."""
-    job = prepared(settings)
-    store = run.open_store(settings.store, writable=True)
-    with lease.acquire(store, take_over) as held:
-        if run.read_manifest(store) != job.published:
-            raise StoreError(f"{store.root} was published to at this moment; run the same command again.")
-        run.write_plan(store, planned or {})
-        outcomes = run_stages(store, held, lambda run_one: job.chain(store, run_one), watch, execute, around)
-        return Refitted(outcomes, fitting.publish(held, job.manifest, outcomes, job.version))
+    """Run every stage that is not complete and publish the next version."""
+    return prepare_refit(settings).run(watch, take_over, execute, around)
 
 
-def prepared(settings: RefitSettings) -> Refit:
-    """What a refit is to do, after all that can be known to be wrong before anything runs."""
+def prepare_refit(settings: RefitSettings) -> Refit:
+    """Open and check the old data and the new."""
     return _Preparation(settings).job()
 
 
@@ -114,9 +124,7 @@ class _Preparation:
     def __init__(self, settings: RefitSettings) -> None:
         self._settings = settings
         self._store = run.open_store(settings.store)
-        kind = run.kind_of(self._store)
-        if kind != run.FIT:
-            raise InvalidInputError(f"store={settings.store!r} holds {run.KINDS[kind]}; name the run itself.")
+        require_kind(self._store, settings.store, run.FIT)
         self._published = run.published_manifest(self._store)
         self._version = run.version_name(self._published)
 
@@ -192,7 +200,7 @@ class _Preparation:
 
     def _alike(self, path: str) -> Source:
         """A source opened as `extend` opens new rows: array, ids and columns as the fit was told, if they are there."""
-        space = FittedSpace({}, self._published["settings"], self._published["source"])
+        space = Space({}, self._published["settings"], self._published["source"])
         return batch_source(ExtendSettings(store=self._settings.store, source=path, output=path), space, path)
 
     def _require_ids(self, source: Source) -> None:

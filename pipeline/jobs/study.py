@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.jobs.direct_fit import kernel_choice, method_choice
-from pipeline.jobs.fit import checked_source
+from pipeline.jobs.fit import checked_source, method_choice
+from pipeline.jobs.measured import kernel_choice
 from pipeline.jobs.plan import cores, plan_fit
 from pipeline.jobs.study_spaces import (
     Chooser,

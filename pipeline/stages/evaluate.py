@@ -1,76 +1,130 @@
-"""Stage 9, evaluate: how good the embedding is, on the sample of nodes that `embed` kept."""
+"""Calibrate and evaluate: what new rows like the training rows look like, and how good the embedding is."""
 
 from dataclasses import dataclass
 
-from pipeline.numerics.statistics.quality import (
-    Estimate,
-    continuity,
-    normalized_stress,
-    residual_variance,
-    trustworthiness,
-)
-from pipeline.stages.graph.ordered import OrderedNodes
+import numpy as np
+
+from pipeline.numerics.extension.placement import Model, answers_of
+from pipeline.numerics.statistics.distributions import gap_counts, two_sample_test
+from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.model import load_any_model, spectrum_figures
+from pipeline.stages.placing import Placing
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
-from pipeline.types import Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
-# What the sampled points may take in double precision: 128 MB.
+SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+# Memory for the sampled points in double precision: 128 MB.
 SAMPLE_BYTES = 1 << 27
+# Points that a kernel is compared between.
+MOST_COMPARED = 500
+
+
+@dataclass(frozen=True)
+class Calibrate(SingleStage):
+    """Each trust column of training rows taken as if they were new, in the user's units, in ascending order.
+
+    The columns of fitted points would not do: along a graph a fitted point is its own nearest neighbor. Nor is a point
+    that is left out quite like a new one, so the columns are also found with one neighbor fewer: how far that moves
+    their distributions is the margin within which a batch counts as like the training rows.
+    """
+
+    placing: Placing
+    embedded: Outcome
+    name = "calibrate"
+
+    def settings(self) -> Json:
+        own = {} if self.placing.provider.in_row_order else {"diagonal_weight": self.placing.diagonal_weight}
+        return {**own, **self.placing.provider.lineage(self.name).settings}
+
+    def inputs(self) -> list[str]:
+        read = self.embedded if self.placing.provider.in_row_order else self.placing.model
+        return [*self.placing.provider.lineage(self.name).inputs, read.ledger.digest]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        placing, names = self.placing, self.placing.columns
+        figures = write_calibration(ledger, names, *placing.provider.columns_as_new(placing, self.embedded))
+        units = {"weight": placing.answers.weight, "exponent": placing.provider.exponent}
+        scale = {"coordinate_exponent": placing.coordinate_exponent} if placing.provider.in_row_order else {}
+        return {**figures, **units, **scale}, list(names)
+
+
+def write_calibration(ledger: StageLedger, names: tuple[str, ...], columns: FloatArray, fewer: FloatArray) -> Json:
+    """Write the trust columns (h, t) of rows taken as new, in ascending order; their quantiles and margins.
+
+    `fewer` are the columns that the rows have over one neighbor fewer.
+    """
+    margins, found = {}, {}
+    for name, column, other in zip(names, np.sort(columns, axis=0).T, np.sort(fewer, axis=0).T, strict=True):
+        ledger.write(name, np.ascontiguousarray(column))
+        counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
+        margins[name] = two_sample_test(column, counts).statistic
+        found[name] = dict(zip(map(str, SHARES), np.quantile(column, SHARES).tolist(), strict=True))
+    return {"n_rows": len(columns), "quantiles": found, "margins": margins}
 
 
 @dataclass(frozen=True)
 class Evaluate(SingleStage):
-    """Figures of quality; trustworthiness and continuity are those of the sample as a data set of its own. Without
-    cells there are no points, and none of these."""
+    """Figures of quality on the sample that `embed` kept. Trustworthiness and continuity are those of the sample as a
+    data set of its own, and None where points have no coordinates; figures of distances are None for affinities."""
 
-    cells: Outcome | None
-    ordered: Outcome
-    neighbors: Outcome
-    model: Outcome
+    placing: Placing
     embedded: Outcome
     n_neighbors: int
     seed: int
     name = "evaluate"
 
+    @property
+    def version(self) -> int:  # type: ignore[override]  # the provider's own
+        return self.placing.provider.lineage(self.name).version
+
     def settings(self) -> Json:
-        return {"n_neighbors": self.n_neighbors, "seed": self.seed}
+        own = {"n_neighbors": self.n_neighbors, "seed": self.seed}
+        return {**own, **self.placing.provider.lineage(self.name).settings}
 
     def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest, self.embedded.ledger.digest]
+        return [*self.placing.provider.lineage(self.name).inputs, self.embedded.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        model = load_any_model(self.model.ledger)
-        read = self.embedded.ledger.read
-        lengths, projection = read("to_landmarks").read(), read("projection").read()
-        figures = {
-            "sample_size": len(lengths),
-            "residual_variance": residual_variance(lengths, projection, model.coordinates).tolist(),
-            "normalized_stress": normalized_stress(lengths, projection, model.coordinates),
-            **{name: value for name, value in self.neighbors.figures.items() if name == "recall"},
-            **spectrum_figures(model),
-        }
-        return {**figures, **self._neighborhoods()}, []
+        provider, model = self.placing.provider, load_any_model(self.placing.model.ledger)
+        projection = self.embedded.ledger.read("projection").read()
+        figures = {"sample_size": len(projection), **self._lengths(model, projection)}
+        figures |= {**provider.figures(), **spectrum_figures(model)}
+        every = slice(None, None, self._stride(MOST_COMPARED))
+        figures |= provider.nystrom(model, self._numbers[every], self.placing.partitions)
+        return {**figures, **self._neighborhoods(projection)}, []
 
-    def _neighborhoods(self) -> Json:
-        """Trustworthiness and continuity; None where there are no points, or too few to have neighborhoods."""
-        if self.cells is None:
-            return {"trustworthiness": None, "continuity": None}
-        n_points = max(1, SAMPLE_BYTES // (8 * int(self.ordered.figures["n_columns"])))
-        # Every so manieth: neighboring numbers are neighbors in space.
-        every = slice(None, None, -(-int(self.embedded.figures["n_sampled"]) // n_points))
-        numbers = self.embedded.ledger.read("nodes").read()[every]
-        k = min(self.n_neighbors, (len(numbers) - 1) // 2)
-        if k < 1:
-            return {"trustworthiness": None, "continuity": None}
-        points, _ = OrderedNodes(self.cells, self.ordered).nodes(numbers)
-        coordinates = self.embedded.ledger.read("projection").read()[every]
+    @property
+    def _numbers(self) -> IntArray:
+        """The sampled points."""
+        name = "rows" if self.embedded.figures.get(IN_ROW_ORDER) else "nodes"
+        return np.asarray(self.embedded.ledger.read(name).read())
+
+    def _stride(self, most: int) -> int:
+        """Take every n-th point, so that at most so many are left."""
+        return -(-int(self.embedded.figures["n_sampled"]) // most) or 1
+
+    def _lengths(self, model: Model, projection: AnyArray) -> Json:
+        if answers_of(model).takes_affinities:
+            return {"residual_variance": None, "normalized_stress": None}
+        lengths = self.embedded.ledger.read("to_landmarks").read().astype(np.float64)
+        unscaled = np.ldexp(projection, -int(self.embedded.figures.get("coordinate_exponent", 0)))
         return {
-            "trustworthiness": described(trustworthiness(points, coordinates, k, seed=self.seed)),
-            "continuity": described(continuity(points, coordinates, k, seed=self.seed)),
+            "residual_variance": residual_variance(lengths, unscaled, model.coordinates).tolist(),
+            "normalized_stress": normalized_stress(lengths, unscaled, model.coordinates),
         }
 
-
-def described(estimate: Estimate) -> Json:
-    """As figures."""
-    return estimate._asdict()
+    def _neighborhoods(self, projection: AnyArray) -> Json:
+        provider = self.placing.provider
+        # A stride, since neighboring numbers are neighbors in space.
+        every = slice(None, None, self._stride(max(1, SAMPLE_BYTES // (8 * provider.n_columns))))
+        numbers, coordinates = self._numbers[every], projection[every]
+        k = min(self.n_neighbors, (len(numbers) - 1) // 2)
+        points = provider.points(numbers, self.placing.partitions) if k >= 1 else None
+        if points is None:
+            return {"trustworthiness": None, "continuity": None}
+        return {
+            "trustworthiness": trustworthiness(points, coordinates, k, seed=self.seed)._asdict(),
+            "continuity": continuity(points, coordinates, k, seed=self.seed)._asdict(),
+        }

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.graph.partition import EXCHANGE_BYTES
 from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray
 
+# A stored chunk where others read slices of a partition: the least that a slice costs. Smaller ones cost files.
+EXCHANGE_BYTES = 1 << 17
 # Said by stages that never left the order of the source: their groups are its partitions.
 IN_ROW_ORDER = "in_row_order"
 
@@ -61,3 +62,8 @@ def _slices(exchanged: Outcome, partition: int) -> Iterator[tuple[int, int, int]
     begins = counts[:, :partition].sum(axis=1)
     for group in np.flatnonzero(counts[:, partition]).tolist():
         yield group, int(begins[group]), int(begins[group] + counts[group, partition])
+
+
+def gathered(ledger: StageLedger, name: str, groups: list[int]) -> AnyArray:
+    """The parts that all groups have of an array, one after the other."""
+    return np.concatenate([ledger.part(name, group).read() for group in groups])

@@ -11,13 +11,16 @@ from pipeline.numerics.extension.placement import Model as FittedModel
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, resolved_weight
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import Choice, fitted_model, model_class
-from pipeline.stages.graph.rows import between_landmarks
-from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.numerics.models.spectral import cluster_centers
+from pipeline.stages.providers.provider import Provider
+from pipeline.stages.stage import SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, Json
 
 # Of a classical model.
 ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
+# Centers of clusters, beside a spectral model.
+CENTERS = "centers"
 # The figure that says of what kind a model is.
 MODEL = "model"
 # Settings of a model that earlier states of this version did not have, with what they took for granted.
@@ -28,20 +31,29 @@ REVISIONS = {"kernel-mapping": 2}
 
 @dataclass(frozen=True)
 class Model(SingleStage):
-    """The landmarks' coordinates and what extending to other points needs, in the run's units."""
+    """The landmarks' coordinates and what extending to other points needs, in the run's units; with `n_clusters`, also
+    the centers (c, d) of clusters among them."""
 
-    rows: Outcome
+    provider: Provider
     choice: Choice
+    n_clusters: int | None
+    seed: int
     name = "model"
 
     def settings(self) -> Json:
-        return described_choice(self.choice)
+        clusters = {} if self.n_clusters is None else {"n_clusters": self.n_clusters, "seed": self.seed}
+        return {**described_choice(self.choice), **clusters, **self.provider.lineage(self.name).settings}
 
     def inputs(self) -> list[str]:
-        return [self.rows.ledger.digest]
+        return list(self.provider.lineage(self.name).inputs)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        return write_model(ledger, fitted_model(self.choice, between_landmarks(self.rows)))
+        model = fitted_model(self.choice, self.provider.between())
+        figures, arrays = write_model(ledger, model)
+        if self.n_clusters is not None:
+            ledger.write(CENTERS, cluster_centers(model.coordinates, self.n_clusters, self.seed))
+            arrays.append(CENTERS)
+        return figures, arrays
 
 
 def described_choice(choice: Choice) -> Json:

@@ -11,8 +11,8 @@ import pytest
 
 from flows import cli
 from flows.reports import status_report
-from pipeline.jobs.fit import STAGES, checked_source, fit
-from pipeline.jobs.plan import plan_fit
+from pipeline.jobs.fit import fit
+from pipeline.jobs.plan import STAGES
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results import run as runs
 from pipeline.results.run import in_words
@@ -53,7 +53,7 @@ def begin_fit(settings, stage, partition):
     """Fit up to a partition of a stage; what the status was there."""
     watch = StopAt(stage, partition)
     with pytest.raises(Stopped):
-        fit(settings, watch, planned=plan_fit(settings, checked_source(settings)).seconds)
+        fit(settings, watch)
     return watch.seen
 
 
@@ -88,7 +88,7 @@ def held(store):
 def published(source):
     store = source.with_name("published")
     settings = settings_of(source, store)
-    fit(settings, planned=plan_fit(settings, checked_source(settings)).seconds)
+    fit(settings)
     return store
 
 

@@ -12,7 +12,8 @@ from small import SETTINGS, Counting, fitted, roll_file
 
 from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeldError, RecallWarning, StoreError
-from pipeline.jobs.fit import STAGES, fit
+from pipeline.jobs.fit import fit
+from pipeline.jobs.plan import STAGES
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.statistics.quality import procrustes_distance
 from pipeline.settings.jobs import fit_settings
@@ -185,7 +186,7 @@ def test_a_second_run_computes_nothing_and_changes_only_what_it_must(tmp_path, r
     fitted(source, store)
     first = open_run(store).embedding()
     assert fitted(source, store).stages == []
-    assert fitted(source, store, n_components=3).stages == ["model", "calibrate", "embed", "evaluate", "publish"]
+    assert fitted(source, store, n_components=3).stages == ["model", "embed", "calibrate", "evaluate", "publish"]
     assert open_run(store).embedding().shape == (4500, 3)
     np.testing.assert_array_equal(open_run(store).embedding()[:, :2], first)
     with_other_k = fitted(source, store, n_components=3, n_neighbors=9).stages

@@ -13,7 +13,7 @@ from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
 from pipeline.jobs import invert as inverting
 from pipeline.jobs.fit import fit
-from pipeline.jobs.invert import STAGES, invert, memory_of_inversion, prepared
+from pipeline.jobs.invert import STAGES, invert, memory_of_inversion, prepare_invert
 from pipeline.jobs.refit import refit
 from pipeline.numerics.inverse import interpolant as inverse
 from pipeline.numerics.inverse.left_out import leave_one_out
@@ -549,23 +549,23 @@ def test_damage_is_told(roll, tmp_path):
 
 
 def test_memory_is_told_of_every_stage_and_bounded_by_the_partitions(roll, tmp_path):
-    job = prepared(settings(roll[0] / "run", tmp_path / "out", coordinates=str(roll[0] / "queries.npy")))
+    job = prepare_invert(settings(roll[0] / "run", tmp_path / "out", coordinates=str(roll[0] / "queries.npy")))
     assert set(memory_of_inversion(job)) == set(STAGES)
-    small = memory_of_inversion(prepared(job.settings.model_copy(update={"partition_mib": 1})))
-    large = memory_of_inversion(prepared(job.settings.model_copy(update={"partition_mib": 4096})))
+    small = memory_of_inversion(prepare_invert(job.settings.model_copy(update={"partition_mib": 1})))
+    large = memory_of_inversion(prepare_invert(job.settings.model_copy(update={"partition_mib": 4096})))
     assert all(small[name] <= large[name] for name in STAGES)
 
 
 def test_memory_counts_wide_rows_and_systems_of_many_neighbors(roll, tmp_path, monkeypatch):
     told = settings(roll[0] / "run", tmp_path / "out", coordinates=str(roll[0] / "queries.npy"))
     few, many = (
-        memory_of_inversion(prepared(told.model_copy(update={"n_neighbors": k})))["invert"] for k in (10, 4000)
+        memory_of_inversion(prepare_invert(told.model_copy(update={"n_neighbors": k})))["invert"] for k in (10, 4000)
     )
     assert many - few > 16 * 4000**2
     # With smaller blocks the 64 columns are as if they were many: those of one query count.
     monkeypatch.setattr(inverting, "BLOCK_BYTES", 1 << 10)
     small, large = (
-        memory_of_inversion(prepared(told.model_copy(update={"n_neighbors": k})))["invert"] for k in (10, 400)
+        memory_of_inversion(prepare_invert(told.model_copy(update={"n_neighbors": k})))["invert"] for k in (10, 400)
     )
     assert large - small > 6 * 8 * 390 * 64 + 16 * (400**2 - 10**2)
 
@@ -574,7 +574,7 @@ def test_a_partition_of_wide_rows_is_a_grain_at_least(tmp_path):
     """Rows of 4,096 numbers in partitions of a MiB: a grain has 128 MiB, but there are only 50 rows."""
     data = np.random.default_rng(0).normal(size=(50, 4096))
     fitted(saved(tmp_path, "wide.npy", data), tmp_path / "run", method="mds", n_landmarks=20, n_components=2)
-    job = prepared(settings(tmp_path / "run", tmp_path / "out", path=(0, 1), partition_mib=1))
+    job = prepare_invert(settings(tmp_path / "run", tmp_path / "out", path=(0, 1), partition_mib=1))
     told = memory_of_inversion(job)
     assert told["gather"] - told["order"] > 3 * data.nbytes - (1 << 20)
 

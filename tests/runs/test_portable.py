@@ -15,8 +15,8 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.geodesics.shortest_paths import PathSearch
 from pipeline.stages.graph.connected import connected_graph
 from pipeline.stages.graph.rows import row_batches
+from pipeline.stages.graph.space import exportable_space
 from pipeline.stages.publish import COORDINATES
-from pipeline.stages.space import fitted_space
 from pipeline.store import durable, run
 
 N_TRAINING = 4500
@@ -89,7 +89,7 @@ def test_more_anchors_are_more_accurate(roll):
 def test_anchors_return_to_their_places_to_the_bit(roll, tmp_path):
     folder, _ = roll
     model = run.open_store(folder / "model-1000")
-    rows = np.sort(fitted_space(model, run.read_manifest(model)).stages["order"].ledger.part("first", 0).read())
+    rows = np.sort(exportable_space(model, run.read_manifest(model)).stages["order"].ledger.part("first", 0).read())
     assert len(np.unique(rows)) == 1000
     assert np.isin(open_run(folder / "run").landmark_rows, rows).all()
     source = saved(tmp_path, "anchors.npy", np.load(folder / "training.npy")[rows])
@@ -127,7 +127,7 @@ def test_paths_along_the_anchors_are_those_of_the_run(roll):
     """From a landmark to any anchor none is shorter than in the run, and none much longer."""
     folder, _ = roll
     store = run.open_store(folder / "model-300")
-    stages = fitted_space(store, run.read_manifest(store)).stages
+    stages = exportable_space(store, run.read_manifest(store)).stages
     landmarks = run.published_ledger(store, run.read_manifest(store), "landmarks").read("nodes").read()
     graph = connected_graph(stages["order"], stages["graph"], stages["components"])
     expected = row_batches(stages["rows"])[0].read()

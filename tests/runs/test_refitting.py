@@ -15,7 +15,7 @@ from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
 from pipeline.jobs import plan
 from pipeline.jobs.fit import fit
-from pipeline.jobs.refit import prepared
+from pipeline.jobs.refit import prepare_refit
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.models import catalog as configurations
@@ -124,13 +124,13 @@ def test_the_disk_that_old_versions_take_is_not_counted_on(roll, twice, store, m
     """Of what the latest command has left only what a refit will take up: not what stays as the version before."""
     monkeypatch.setattr(plan.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**12))
     given = job_settings(RefitSettings, {"store": str(store), "new": str(roll.new)})
-    assert plan.plan_refit(prepared(given)).free_disk == 10**12
+    assert prepare_refit(given).plan.free_disk == 10**12
     with pytest.raises(Stopped):
         refitted(store, roll.new, watch=StopAfter("order"))
-    left = plan.plan_refit(prepared(given)).free_disk - 10**12
+    left = prepare_refit(given).plan.free_disk - 10**12
     assert left > 0
     done = job_settings(RefitSettings, {"store": str(twice), "new": str(roll.new)})
-    assert plan.plan_refit(prepared(done)).free_disk > 10**12 + left
+    assert prepare_refit(done).plan.free_disk > 10**12 + left
 
 
 def test_the_same_refit_again_computes_nothing_and_writes_nothing(roll, twice, tmp_path):

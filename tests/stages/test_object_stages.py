@@ -13,8 +13,9 @@ from pipeline.fanout.rounds import is_passing
 from pipeline.sources.comparison import Comparison
 from pipeline.sources.objects import open_objects
 from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.providers.estimated import Subset
-from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectLandmarks, ScanObjects, landmark_objects
+from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectCandidates, ScanObjects, landmark_objects
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
 from pipeline.store.durable import DurableLocalStore
@@ -36,7 +37,7 @@ def text_file(tmp_path, texts):
 
 def scanned_and_landmarks(done, source, n_landmarks):
     scanned = done(ScanObjects(source, RowPartitions(source.n_rows, 1)))
-    return scanned, done(ObjectLandmarks(source, scanned, n_landmarks, n_landmarks, seed=0))
+    return scanned, done(Landmarks(ObjectCandidates(source, scanned, n_landmarks), n_landmarks, "random", 0))
 
 
 def test_landmarks_are_the_texts_as_they_were(tmp_path, done):

@@ -34,7 +34,7 @@ from pipeline.stages.graph.graph import LISTED_COMPONENTS, group_bounds
 from pipeline.stages.graph.neighbors import Probes, neighbors_by_cells, neighbors_by_trees
 from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes
 from pipeline.stages.graph.rows import nodes_per_chunk, row_batches
-from pipeline.stages.space import FittedSpace
+from pipeline.stages.graph.space import GraphSpace
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
@@ -72,7 +72,7 @@ class Anchors(SingleStage):
     """Which nodes of a run are anchors: the landmarks, one of each component that is not embedded as far as there is
     room, and those drawn by the hashes of their rows. Besides, the nodes of rows left to calibrate and to check by."""
 
-    space: FittedSpace
+    space: GraphSpace
     landmarks: Outcome
     n_anchors: int
     identity: str
@@ -146,7 +146,7 @@ class Anchors(SingleStage):
 class AnchorCells(SingleStage):
     """Centers of cells over the anchors, about one for a thousand."""
 
-    space: FittedSpace
+    space: GraphSpace
     anchors: Outcome
     name = "cells"
 
@@ -170,7 +170,7 @@ class AnchorCells(SingleStage):
 class AnchorOrder(SingleStage):
     """The anchors ordered by cell, as one group: what `OrderedNodes` reads, and the number that each had in the run."""
 
-    space: FittedSpace
+    space: GraphSpace
     anchors: Outcome
     cells: Outcome
     name = "order"
@@ -209,7 +209,7 @@ class AnchorProbes(Probes):
 class AnchorRows(Stage):
     """The anchors' distances to the landmarks, in the batches of the run: sums over them have the same bytes."""
 
-    space: FittedSpace
+    space: GraphSpace
     ordered: Outcome
     name = "rows"
 
@@ -236,7 +236,7 @@ class AnchorRows(Stage):
         return nodes_per_chunk(self.space.stages["rows"].figures["n_landmarks"], self.ordered.figures["n_nodes"])
 
 
-def run_nodes(space: FittedSpace) -> OrderedNodes:
+def run_nodes(space: GraphSpace) -> OrderedNodes:
     """The nodes of a space, to be read."""
     return OrderedNodes(space.stages["cells"], space.stages["order"])
 
@@ -279,7 +279,7 @@ class AnchorLandmarks(SingleStage):
 class AnchorGraph(SingleStage):
     """Symmetric CSR over the anchors, and the component of the run that each is in."""
 
-    space: FittedSpace
+    space: GraphSpace
     cells: Outcome
     ordered: Outcome
     probes: Outcome
@@ -348,7 +348,7 @@ class AnchorGraph(SingleStage):
 class AnchorComponents(SingleStage):
     """What the run did with components, counted in anchors; nothing is left to be bridged."""
 
-    space: FittedSpace
+    space: GraphSpace
     graph: Outcome
     name = "components"
 

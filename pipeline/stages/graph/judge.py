@@ -12,12 +12,12 @@ import numpy as np
 from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
 from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments
 from pipeline.numerics.neighbors.exact import NeighborSearch
-from pipeline.stages.calibrate import write_calibration
+from pipeline.stages.evaluate import write_calibration
 from pipeline.stages.graph.anchors import run_nodes
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.graph.search import nearest_embedded
-from pipeline.stages.place import moments_through
-from pipeline.stages.space import FittedSpace
+from pipeline.stages.graph.space import GraphSpace
+from pipeline.stages.providers.geodesic import distances_to_landmarks
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, IntArray, Json
@@ -38,8 +38,8 @@ class AnchorCalibrate(SingleStage):
     Where every node is an anchor there are none, and the model is as the run: what the run knows of itself holds.
     """
 
-    space: FittedSpace
-    model_space: FittedSpace
+    space: GraphSpace
+    model_space: GraphSpace
     anchors: Outcome
     name = "calibrate"
 
@@ -62,7 +62,7 @@ class AnchorCalibrate(SingleStage):
         return {**figures, "weight": self.space.weight, "exponent": self.space.exponent}, list(TRUST)
 
     def _columns(self, lists: Lists) -> FloatArray:
-        moments = moments_through(self.model_space, lists.distances, lists.neighbors)
+        moments = _moments_through(self.model_space, lists.distances, lists.neighbors)
         result = placed_by_moments(self.space.model, moments, self.space.weight)
         return trust_columns(result, lists.distances[:, 0], self.space.exponent)
 
@@ -72,8 +72,8 @@ class Accuracy(SingleStage):
     """How far from where the run has them the model places rows, in units of the embedding's spread (the root mean
     square distance from its center): root mean square, and what 99% do not exceed."""
 
-    space: FittedSpace
-    model_space: FittedSpace
+    space: GraphSpace
+    model_space: GraphSpace
     anchors: Outcome
     name = "accuracy"
 
@@ -88,7 +88,7 @@ class Accuracy(SingleStage):
         if not len(nodes):
             return {"n_checked": 0, "rms": 0.0, "q99": 0.0}, []
         lists, model = as_new(self.space, self.model_space, nodes), self.space.model
-        placed = project_moments(model, moments_through(self.model_space, lists.distances, lists.neighbors))
+        placed = project_moments(model, _moments_through(self.model_space, lists.distances, lists.neighbors))
         known = project_moments(model, _moments_of(self.space, lists.nodes))
         spread = np.sqrt(np.sum((known - known.mean(axis=0)) ** 2, axis=1).mean())
         errors = np.sqrt(np.sum((placed - known) ** 2, axis=1)) / spread
@@ -96,7 +96,7 @@ class Accuracy(SingleStage):
         return {"n_checked": len(errors), "rms": rms, "q99": far}, []
 
 
-def as_new(space: FittedSpace, model_space: FittedSpace, nodes: IntArray) -> Lists:
+def as_new(space: GraphSpace, model_space: GraphSpace, nodes: IntArray) -> Lists:
     """Nodes of a run, rising, taken as new rows by a model of it; those left out that it takes for not embedded."""
     points, _ = run_nodes(space).nodes(nodes)
     centers = model_space.stages["cells"].ledger.read("centers").read()
@@ -108,7 +108,15 @@ def as_new(space: FittedSpace, model_space: FittedSpace, nodes: IntArray) -> Lis
     return Lists(nodes[order[kept]][rising], distances[kept][rising], neighbors[kept][rising])
 
 
-def _moments_of(space: FittedSpace, nodes: IntArray) -> Moments:
+def _moments_through(space: GraphSpace, distances: FloatArray, neighbors: IntArray) -> Moments:
+    """The moments of new points with these neighbors (p, k)."""
+    sums = MomentSums(space.model, len(distances))
+    for to_landmarks in distances_to_landmarks(space, distances, neighbors):
+        sums.add(to_landmarks)
+    return sums.moments()
+
+
+def _moments_of(space: GraphSpace, nodes: IntArray) -> Moments:
     """What the run itself knows of its nodes, rising."""
     sums = MomentSums(space.model, len(nodes))
     for batch in row_batches(space.stages["rows"]):

@@ -24,14 +24,12 @@ from pipeline.numerics.neighbors.spatial import (
     sample_size,
 )
 from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.exchange import EXCHANGE_BYTES
 from pipeline.stages.preprocess import PreparedSource, n_usable, rows_of_rank
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.validate import usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, IntArray, Json
-
-# A stored chunk where others read slices of a partition: the least that a slice costs. Smaller ones cost files.
-EXCHANGE_BYTES = 1 << 17
 
 
 @dataclass(frozen=True)

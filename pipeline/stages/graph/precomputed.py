@@ -26,7 +26,7 @@ from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, joined_pairs,
 from pipeline.sources.graphs import GraphSource, NewNodes, digest_of_graph
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.graph.ragged import UNEVEN, UnevenGraph, as_new, nearest_in_lists, write_group, write_lists
-from pipeline.stages.space import FittedSpace
+from pipeline.stages.graph.space import GraphSpace
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.stages.validate import LISTED_ROWS
 from pipeline.store.ledger import StageLedger
@@ -167,7 +167,7 @@ class JoinNewNodes(Stage):
     Partitions are those of the rows, which a later stage takes for groups in the run's own order.
     """
 
-    space: FittedSpace
+    space: GraphSpace
     loaded: Outcome
     partitions: RowPartitions
     name = "search"

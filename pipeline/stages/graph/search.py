@@ -17,7 +17,7 @@ from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes, empty_lists
 from pipeline.stages.graph.radius import counted, pairs_within
 from pipeline.stages.graph.ragged import UNEVEN, nearest_in_lists, write_lists
 from pipeline.stages.graph.rows import row_batches
-from pipeline.stages.space import FittedSpace
+from pipeline.stages.graph.space import GraphSpace
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -33,7 +33,7 @@ class Search(Stage):
     Where a node that is not embedded is nearer than all of them, the point belongs to that one's component.
     """
 
-    space: FittedSpace
+    space: GraphSpace
     ordered: Outcome
     name = "search"
 
@@ -83,7 +83,7 @@ class SearchWithin(Search):
         return {**report, UNEVEN: True}, arrays
 
 
-def embedded_within(space: FittedSpace, points: AnyArray, own_cells: IntArray) -> tuple[RadiusLists, IntArray]:
+def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[RadiusLists, IntArray]:
     """Of points that come cell by cell: the embedded nodes that a new point is joined to, and the component that each
     point belongs to."""
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], space.kept)
@@ -102,9 +102,7 @@ def embedded_within(space: FittedSpace, points: AnyArray, own_cells: IntArray) -
     return lists, space.component_of(nearest)
 
 
-def nearest_embedded(
-    space: FittedSpace, points: AnyArray, own_cells: IntArray
-) -> tuple[FloatArray, IntArray, IntArray]:
+def nearest_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
     """Of points that come cell by cell: distances (p, k) and numbers (p, k) of the nearest embedded nodes, and the
     component that each point belongs to."""
     kept = space.kept
@@ -118,7 +116,7 @@ def nearest_embedded(
     return distances, found, space.component_of(nearest)
 
 
-def _apart_from_nearest(space: FittedSpace, neighbors: IntArray) -> FloatArray:
+def _apart_from_nearest(space: GraphSpace, neighbors: IntArray) -> FloatArray:
     """How far at least each of a point's neighbors (p, k) is from the nearest of them along the data, by its distances
     to the landmarks."""
     nodes, places = np.unique(neighbors, return_inverse=True)
@@ -130,7 +128,7 @@ def _apart_from_nearest(space: FittedSpace, neighbors: IntArray) -> FloatArray:
 
 
 def _nearest(
-    space: FittedSpace, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
+    space: GraphSpace, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
 ) -> tuple[FloatArray, IntArray]:
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], chosen)
     if points.shape[1] <= FEW_DIMENSIONS:

@@ -25,8 +25,7 @@ from pipeline.numerics.inverse.interpolant import (
     stencils,
 )
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.stages.exchange import gather_rows, write_in_row_order
-from pipeline.stages.graph.partition import EXCHANGE_BYTES
+from pipeline.stages.exchange import EXCHANGE_BYTES, gather_rows, write_in_row_order
 from pipeline.stages.inverse.neighborhoods import GatheredRows, Index, RowsOfNodes
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.arrays import RowArray

@@ -22,6 +22,7 @@ from pipeline.numerics.landmarks.subset import (
 from pipeline.sources.comparison import Comparison, Comparisons
 from pipeline.sources.proximities import landmark_dissimilarities
 from pipeline.stages.providers.objects import ComparedRows, landmark_objects
+from pipeline.stages.providers.provider import RowProvider
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -91,36 +92,40 @@ class Subset(Stage):
 
 
 @dataclass(frozen=True)
-class EstimatedRows:
+class EstimatedRows(RowProvider):
     """A provider of what `Compare` left for a subset of the landmarks, and estimates for the others.
 
     `has_landmarks` says that landmarks are among the rows: theirs are known exactly.
     """
 
-    compared: ComparedRows
+    evaluated: ComparedRows
     subset: Outcome
     has_landmarks: bool = True
 
     @property
     def identity(self) -> list[str]:
-        return [*self.compared.identity, self.subset.ledger.digest]
+        return [*self.evaluated.identity, self.subset.ledger.digest]
 
     @property
     def n_landmarks(self) -> int:
-        return self.compared.n_landmarks
+        return self.evaluated.n_landmarks
 
     @property
     def exponent(self) -> int:
-        if self.compared.fitted_exponent is not None:
-            return self.compared.fitted_exponent
+        if self.evaluated.fitted_exponent is not None:
+            return self.evaluated.fitted_exponent
         return int(np.frexp(self._between.max())[1])
 
+    @property
+    def landmark_rows(self) -> IntArray:
+        return self.evaluated.landmark_rows
+
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
-        evaluated = self.compared.values(start, stop)
+        evaluated = self.evaluated.values(start, stop)
         rows = np.sqrt(self._estimator.squared_distances(*kernel_of_objects(evaluated, self._from_origin, 0)))
         rows[:, self._places] = evaluated
         if self.has_landmarks:
-            numbers = self.compared.landmarks.ledger.read("rows").read()
+            numbers = self.landmark_rows
             here = np.flatnonzero((numbers >= start) & (numbers < stop))
             rows[numbers[here] - start] = self._between[here]
         return np.ldexp(rows, -self.exponent), np.ones(stop - start, dtype=np.bool_)

@@ -19,8 +19,9 @@ from pipeline.sources.comparison import Comparison, Comparisons
 from pipeline.sources.objects import Objects, ObjectSource, digest_of_objects
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources.proximities import landmark_dissimilarities, landmark_similarities
-from pipeline.stages.direct.landmarks import ENLARGED, require_distinct
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.providers.provider import Candidates, RowProvider
+from pipeline.stages.providers.vectors import ENLARGED, require_distinct
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -54,43 +55,41 @@ class ScanObjects(Stage):
 
 
 @dataclass(frozen=True)
-class ObjectLandmarks(SingleStage):
-    """Rows `rows` (m,) drawn at random, no two objects the same, and the objects themselves; where objects repeat
-    perhaps fewer than are wanted, but no fewer than `least`."""
+class ObjectCandidates(Candidates):
+    """Landmarks are drawn at random, no two objects the same, and kept as objects; where objects repeat there may be
+    fewer than are wanted, but no fewer than `least`."""
 
     source: ObjectSource
     scanned: Outcome
-    n_landmarks: int
     least: int
-    seed: int
-    name = "landmarks"
     version = 2
 
-    def settings(self) -> Json:
-        return {"n_landmarks": self.n_landmarks, "selection": "random", "seed": self.seed, "objects": True}
+    @property
+    def marks(self) -> Json:
+        return {"objects": True}
 
-    def inputs(self) -> list[str]:
+    @property
+    def identity(self) -> list[str]:
         return [str(self.scanned.figures["content"])]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        rows = self._chosen()
-        objects = self.source.take(rows)
-        arrays = {"rows": rows, **_stored(objects)}
-        for name, array in arrays.items():
-            ledger.write(name, array)
-        return {"n_landmarks": len(rows), "is_text": self.source.is_text}, list(arrays)
+    def chosen(self, n_landmarks: int, selection: str, seed: int) -> dict[str, AnyArray]:
+        rows = self._chosen(n_landmarks, seed)
+        return {"rows": rows, **_stored(self.source.take(rows))}
 
-    def _chosen(self) -> IntArray:
-        size, n = self.n_landmarks, self.source.n_rows
+    def figures(self) -> Json:
+        return {"is_text": self.source.is_text}
+
+    def _chosen(self, n_landmarks: int, seed: int) -> IntArray:
+        size, n = n_landmarks, self.source.n_rows
         while True:
-            rows = random_landmarks(n, min(n, size), self.seed)
+            rows = random_landmarks(n, min(n, size), seed)
             found = [digest_of_objects(one) for one in _each(self.source.take(rows))]
             distinct = np.sort(np.unique(found, return_index=True)[1])
             if len(rows) == n:
-                require_distinct(self.source.name, "objects", len(distinct), self.n_landmarks, self.least)
-            if len(rows) == n or len(distinct) >= self.n_landmarks:
-                m = min(self.n_landmarks, len(distinct))
-                return rows[distinct[random_landmarks(len(distinct), m, self.seed)]]
+                require_distinct(self.source.name, "objects", len(distinct), n_landmarks, self.least)
+            if len(rows) == n or len(distinct) >= n_landmarks:
+                m = min(n_landmarks, len(distinct))
+                return rows[distinct[random_landmarks(len(distinct), m, seed)]]
             size *= ENLARGED
 
 
@@ -212,7 +211,7 @@ class Compare(Stage):
 
 
 @dataclass(frozen=True)
-class ComparedRows:
+class ComparedRows(RowProvider):
     """A provider of what `Compare` left; of a kernel, the dissimilarities that it induces.
 
     New rows are measured in units of 2^`fitted_exponent`, those of the fit, and their landmarks' own values are those
@@ -244,6 +243,10 @@ class ComparedRows:
         exponent = int(np.frexp(largest)[1])
         return exponent // 2 if self.is_kernel else exponent
 
+    @property
+    def landmark_rows(self) -> IntArray:
+        return np.asarray(self.landmarks.ledger.read("rows").read())
+
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         values, everything = self.values(start, stop), np.ones(stop - start, dtype=np.bool_)
         if not self.is_kernel:
@@ -257,7 +260,7 @@ class ComparedRows:
 
     def between(self) -> FloatArray:
         found = self.compared.ledger.read("between").read()
-        rows: IntArray = self.landmarks.ledger.read("rows").read()
+        rows = self.landmark_rows
         if self.is_kernel:
             found = landmark_similarities(found, rows, rows, self.name)
             return self._induced(found, found.diagonal())

@@ -28,8 +28,8 @@ from pipeline.sources.proximities import (
     no_own_similarities,
     own_similarities,
 )
-from pipeline.stages.providers.vectors import rows_per_block
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.providers.provider import Candidates, RowProvider, rows_per_block
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.stages.validate import digest_of_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -45,55 +45,52 @@ def fingerprint_of(source: ProximitySource) -> str:
 
 
 @dataclass(frozen=True)
-class GivenLandmarks(SingleStage):
-    """Points `rows` (m,) that the landmarks are, and their rows `matrix_rows` (m,) of the matrix; of similarities also
-    those of the landmarks to themselves, `own` (m,)."""
+class MatrixCandidates(Candidates):
+    """Keeps the landmarks' rows `matrix_rows` (m,) of the matrix, and for similarities those of the landmarks to
+    themselves, `own` (m,)."""
 
     source: ProximitySource
     landmarks_key: str | None
-    n_landmarks: int
-    selection: str
     similarities: bool
-    seed: int
-    name = "landmarks"
 
-    def settings(self) -> Json:
-        choice = {"n_landmarks": self.n_landmarks, "selection": self.selection, "seed": self.seed}
-        return {**choice, "landmarks_key": self.landmarks_key, "similarities": self.similarities}
+    @property
+    def marks(self) -> Json:
+        return {"landmarks_key": self.landmarks_key, "similarities": self.similarities}
 
-    def inputs(self) -> list[str]:
+    @property
+    def identity(self) -> list[str]:
         if self.landmarks_key is None:
             return [fingerprint_of(self.source)]
         return [fingerprint_of(self.source), digest_of_vector("landmarks_key", self.source, self.landmarks_key)]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        matrix_rows, rows = self._chosen()
+    def chosen(self, n_landmarks: int, selection: str, seed: int) -> dict[str, AnyArray]:
+        matrix_rows, rows = self._chosen(n_landmarks, selection, seed)
         checked = landmark_similarities if self.similarities else landmark_dissimilarities
         between = checked(self.source.entries(matrix_rows, rows), matrix_rows, rows, self.source.name)
         arrays: dict[str, AnyArray] = {"matrix_rows": matrix_rows, "rows": rows}
-        arrays |= {"own": between.diagonal().copy()} if self.similarities else {}
-        for name, array in arrays.items():
-            ledger.write(name, array)
-        return {"n_landmarks": len(rows), "n_matrix_rows": self.source.n_landmarks}, list(arrays)
+        return arrays | ({"own": between.diagonal().copy()} if self.similarities else {})
 
-    def _chosen(self) -> tuple[IntArray, IntArray]:
+    def figures(self) -> Json:
+        return {"n_matrix_rows": self.source.n_landmarks}
+
+    def _chosen(self, n_landmarks: int, selection: str, seed: int) -> tuple[IntArray, IntArray]:
         if self.landmarks_key is not None:
             rows = landmark_points(self.source, self.landmarks_key)
             return np.arange(len(rows)), rows
-        chosen = self._chosen_points()
+        chosen = self._chosen_points(n_landmarks, selection, seed)
         return chosen, chosen
 
-    def _chosen_points(self) -> IntArray:
-        n, m = self.source.n_points, self.n_landmarks
+    def _chosen_points(self, m: int, selection: str, seed: int) -> IntArray:
+        n = self.source.n_points
         if m == n:
             return np.arange(n)
-        if self.selection == "random":
-            return random_landmarks(n, m, self.seed)
-        candidates = random_landmarks(n, max(m, min(n, MOST_CANDIDATES)), self.seed)
+        if selection == "random":
+            return random_landmarks(n, m, seed)
+        candidates = random_landmarks(n, max(m, min(n, MOST_CANDIDATES)), seed)
         between = landmark_dissimilarities(
             self.source.entries(candidates, candidates), candidates, candidates, self.source.name
         )
-        return np.sort(candidates[choose_by_dissimilarities(self.selection, between, m, self.seed)])
+        return np.sort(candidates[choose_by_dissimilarities(selection, between, m, seed)])
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ def rows_of_landmarks(source: ProximitySource, landmarks: Outcome) -> IntArray:
 
 
 @dataclass(frozen=True)
-class GivenRows:
+class PrecomputedRows(RowProvider):
     """A provider of proximities as they are given; similarities as the dissimilarities that they induce, unless
     `affinity` takes them as they are. `own_key` names those of each point to itself, else on the diagonal.
 
@@ -212,7 +209,7 @@ class GivenRows:
         return self._measured(start, stop), np.ones(stop - start, dtype=np.bool_)
 
     def between(self) -> FloatArray:
-        rows = self._landmark_points
+        rows = self.landmark_rows
         found = self.source.entries(self._matrix_rows, rows)
         if not self.similarities:
             return np.ldexp(landmark_dissimilarities(found, self._matrix_rows, rows, self.source.name), -self.exponent)
@@ -228,7 +225,7 @@ class GivenRows:
         if self.similarities and not self.affinity:
             return self._induced(block, self._own(start, stop))
         if self.zero_own:
-            points = self._landmark_points
+            points = self.landmark_rows
             here = np.flatnonzero((start <= points) & (points < stop))
             block[points[here] - start, here] = 0.0
         return block if self.affinity else np.ldexp(block, -self.exponent)
@@ -245,7 +242,7 @@ class GivenRows:
             raise no_own_similarities(self.source)
         if self.n_landmarks == self.source.n_points:
             # Rows of the matrix may be in another order than its columns then.
-            return self._own_of_landmarks[np.argsort(self._landmark_points)[start:stop]]
+            return self._own_of_landmarks[np.argsort(self.landmark_rows)[start:stop]]
         parts = []
         for first in range(start, stop, DIAGONAL_ROWS):
             rows = np.arange(first, min(first + DIAGONAL_ROWS, stop))
@@ -265,7 +262,7 @@ class GivenRows:
         return np.asarray(self.landmarks.ledger.read("own").read())
 
     @cached_property
-    def _landmark_points(self) -> IntArray:
+    def landmark_rows(self) -> IntArray:
         return np.asarray(self.landmarks.ledger.read("rows").read())
 
     @cached_property

@@ -1,46 +1,32 @@
-"""Where the dissimilarities to the landmarks come from, block of rows by block of rows.
+"""Vectors: dissimilarities computed whenever they are read, by a metric or induced by a kernel.
 
-A provider is small enough to be sent to workers. What it gives for a row does not depend on the rows beside it.
+Landmarks are drawn by rank among the usable rows, so for the same seed they are those of `LandmarkIsomap` where no row
+repeats. Distances that choose them are Euclidean whatever the metric: the choice bears on quality, not on meaning.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.models.kernels import Kernel, automatic_gamma, gamma_in_unit
+from pipeline.errors import InvalidInputError
+from pipeline.numerics.extension.placement import Model
+from pipeline.numerics.geodesics.graph import collapse_duplicates
+from pipeline.numerics.landmarks.choices import chosen_points
+from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.models.kernels import Kernel, automatic_gamma, gamma_in_unit, nystrom_error
 from pipeline.numerics.models.metrics import SCALE_FREE, distances, require_directions
-from pipeline.stages.preprocess import PreparedSource
+from pipeline.numerics.models.spectral import NystromPlacer
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.preprocess import PreparedSource, n_usable, points_of_rows, rows_of_rank
+from pipeline.stages.providers.provider import Candidates, RowProvider
 from pipeline.stages.stage import Outcome
 from pipeline.stages.validate import usable_rows
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
-# What a block of dissimilarities may take: 64 MB.
-BLOCK_BYTES = 1 << 26
-
-
-class Provider(Protocol):
-    """Dissimilarities to m landmarks. Lengths are in units of 2^exponent of the user's."""
-
-    @property
-    def identity(self) -> list[str]:
-        """What names all that it gives, for the stages that read it."""
-        ...
-
-    @property
-    def n_landmarks(self) -> int: ...
-
-    @property
-    def exponent(self) -> int: ...
-
-    def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
-        """Dissimilarities (u, m) of the usable rows among those from `start` up to `stop`, and which are (p,)."""
-        ...
-
-    def between(self) -> FloatArray:
-        """Dissimilarities (m, m) between the landmarks: symmetric, the diagonal 0."""
-        ...
+# How much larger the next sample is where one has too few distinct rows.
+ENLARGED = 8
 
 
 @dataclass(frozen=True)
@@ -54,8 +40,8 @@ class KernelChoice:
 
 
 @dataclass(frozen=True)
-class VectorRows:
-    """Dissimilarities between vectors, computed whenever they are read: by a metric, or induced by a kernel."""
+class VectorRows(RowProvider):
+    """Dissimilarities between vectors."""
 
     data: PreparedSource
     landmarks: Outcome
@@ -75,6 +61,10 @@ class VectorRows:
         free = self.metric in SCALE_FREE if self.kernel is None else self.kernel.name != "linear"
         return 0 if free else self.data.preprocessing.result_exponent
 
+    @property
+    def landmark_rows(self) -> IntArray:
+        return np.asarray(self.landmarks.ledger.read("rows").read())
+
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         points = self.data.read(start, stop)
         usable = usable_rows(points)
@@ -82,15 +72,35 @@ class VectorRows:
         return self.measured(points if usable.all() else points[usable]), usable
 
     def between(self) -> FloatArray:
-        self._require_directions(self._points, self.landmarks.ledger.read("rows").read())
+        self._require_directions(self._points, self.landmark_rows)
         found = self.measured(self._points)
         return (found + found.T) / 2
 
     def measured(self, points: AnyArray) -> FloatArray:
         """Dissimilarities (p, m) of points (p, D) in the run's units to the landmarks."""
-        return self.compared(points, self._points)
+        return self.apart(points, self._points)
 
-    def compared(self, points: AnyArray, others: AnyArray) -> FloatArray:
+    def between_rows(self, rows: IntArray) -> FloatArray | None:
+        if not len(rows):
+            return np.empty((0, 0))
+        points = self.data.read(int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
+        return self.apart(points, points)
+
+    def points(self, numbers: IntArray, partitions: RowPartitions) -> AnyArray | None:
+        return points_of_rows(self.data, partitions, numbers) if self.metric == "euclidean" else None
+
+    @property
+    def n_columns(self) -> int:
+        return self.data.n_columns if self.metric == "euclidean" else 1
+
+    def nystrom(self, model: Model, numbers: IntArray, partitions: RowPartitions) -> Json:
+        if not isinstance(model, NystromPlacer):
+            return {}
+        points = points_of_rows(self.data, partitions, numbers)
+        lengths = self.between(), self.measured(points), self.apart(points, points)
+        return {"nystrom_error": nystrom_error(*(np.exp(-model.gamma * apart**2) for apart in lengths))}
+
+    def apart(self, points: AnyArray, others: AnyArray) -> FloatArray:
         """Dissimilarities (p, q) between points (p, D) and others (q, D) in the run's units."""
         if self.kernel is not None:
             return self._kernel.dissimilarities(points, others)
@@ -113,6 +123,65 @@ class VectorRows:
         return Kernel(given.name, gamma, given.degree, given.constant)
 
 
-def rows_per_block(n_landmarks: int) -> int:
-    """How many rows' dissimilarities are in memory at once."""
-    return max(1, BLOCK_BYTES // (8 * n_landmarks))
+class Sampled(NamedTuple):
+    """Points (c, D), no two the same, and their rows (c,); `first` is where a search for far ones begins."""
+
+    points: AnyArray
+    rows: IntArray
+    first: int
+
+
+@dataclass(frozen=True)
+class VectorCandidates(Candidates):
+    """Keeps the points `points` (m, D) of the landmarks, in the run's units. Where rows repeat there may be fewer of
+    them than are wanted, but no fewer than `least`."""
+
+    data: PreparedSource
+    partitions: RowPartitions
+    least: int
+
+    @property
+    def marks(self) -> Json:
+        return {"direct": True}
+
+    @property
+    def identity(self) -> list[str]:
+        return self.data.identity
+
+    def chosen(self, n_landmarks: int, selection: str, seed: int) -> dict[str, AnyArray]:
+        points, rows = self._chosen(n_landmarks, selection, seed)
+        return {"points": points.astype(np.float64), "rows": rows}
+
+    def _chosen(self, n_landmarks: int, selection: str, seed: int) -> tuple[AnyArray, IntArray]:
+        n = n_usable(self.data)
+        if selection == "random":
+            points, rows = rows_of_rank(self.data, self.partitions, random_landmarks(n, n_landmarks, seed))
+            if len(collapse_duplicates(points).first_rows) == n_landmarks:
+                return points, rows
+        points, rows, first = self._candidates(n, n_landmarks, seed)
+        chosen = chosen_points(selection, points, first, min(n_landmarks, len(points)), seed)
+        return points[chosen], rows[chosen]
+
+    def _candidates(self, n: int, n_landmarks: int, seed: int) -> Sampled:
+        """A sample with enough distinct rows; larger and larger ones, if rows repeat."""
+        wanted = n_landmarks
+        while True:
+            ranks, first = maxmin_candidates(n, min(n, wanted), seed)
+            points, rows = rows_of_rank(self.data, self.partitions, ranks)
+            distinct = collapse_duplicates(points)
+            leading = distinct.first_rows
+            if len(ranks) == n:
+                require_distinct(self.data.source.name, "rows", len(leading), n_landmarks, self.least)
+            if len(ranks) == n or len(leading) >= n_landmarks:
+                return Sampled(points[leading], rows[leading], int(distinct.node_of[first]))
+            wanted *= ENLARGED
+
+
+def require_distinct(name: str, what: str, n_distinct: int, n_landmarks: int, least: int) -> None:
+    """Refuse landmarks where there are fewer distinct rows, or objects, than there must be."""
+    if n_distinct < least:
+        asked = f"n_landmarks={n_landmarks}" if least == n_landmarks else f"n_components={least - 1}"
+        most = n_distinct if least == n_landmarks else n_distinct - 1
+        raise InvalidInputError(
+            f"{asked} is out of range; {name} has {n_distinct} distinct {what}: use at most {most}."
+        )

@@ -1,0 +1,348 @@
+"""Geodesic distances as a provider: of fitted nodes from the stage `rows`, of new points through their neighbors.
+
+The distances of all points to all landmarks are never in memory at once: a batch of landmarks at a time, the lengths of
+a block of nodes are read; each new point takes the least sum over its neighbors.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.errors import RecallWarning
+from pipeline.numerics.geodesics.rows import (
+    bound_between,
+    farthest_nodes,
+    lengths_between,
+    nearby_order,
+    with_direct_ways,
+    with_new_nodes,
+)
+from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
+from pipeline.numerics.landmarks.choices import chosen_points
+from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.neighbors.radius import RadiusLists, even_lists, rows_through_lists
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.exchange import rows_in_order, write_in_row_order
+from pipeline.stages.graph.connected import LOADED, connected_graph, kept_nodes
+from pipeline.stages.graph.graph import group_bounds
+from pipeline.stages.graph.ordered import OrderedNodes
+from pipeline.stages.graph.ragged import held_out_lists, lists_of_group, nearest_of_nodes
+from pipeline.stages.graph.rows import between_landmarks, row_batches
+from pipeline.stages.graph.space import GraphSpace
+from pipeline.stages.providers.provider import Block, Candidates, Lineage, Neighborhood, Provider
+from pipeline.stages.stage import Outcome
+from pipeline.store.arrays import RowArray
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+
+if TYPE_CHECKING:
+    from pipeline.stages.placing import Placing
+
+# Below this share of true neighbors a fit warns.
+PROMISED_RECALL = 0.99
+# What `place` keeps of each row for joint reconstruction and arcs.
+LISTS = ("distances", "neighbors", "points")
+
+
+class _Grouped(Provider):
+    """Points are nodes in groups of cells; `ordered` says which rows each stands for."""
+
+    in_row_order = False
+    ordered: Outcome
+
+    def n_groups(self, partitions: RowPartitions) -> int:
+        return len(self.ordered.figures["nodes_each"])
+
+    def counts(self, group: int, n_points: int) -> IntArray:
+        return np.bincount(self.ordered.ledger.part("node_of", group).read(), minlength=n_points)
+
+    def write(
+        self, ledger: StageLedger, group: int, partitions: RowPartitions, numbers: IntArray, arrays: dict[str, AnyArray]
+    ) -> list[str]:
+        return write_in_row_order(ledger, group, self.ordered, partitions, arrays)
+
+
+@dataclass(frozen=True)
+class GeodesicRows(_Grouped):
+    """Fitted nodes. Without `cells` nodes are no points. `neighbors` and `graph` are one stage for ragged lists."""
+
+    cells: Outcome | None
+    ordered: Outcome
+    neighbors: Outcome
+    graph: Outcome
+    components: Outcome
+    rows: Outcome
+    unit: int
+
+    @property
+    def n_landmarks(self) -> int:
+        return int(self.rows.figures["n_landmarks"])
+
+    @property
+    def exponent(self) -> int:
+        return self.unit
+
+    def lineage(self, stage: str) -> Lineage:
+        rows = self.rows.ledger.digest
+        of_stages = {
+            "model": Lineage(1, {}, (rows,)),
+            "embed": Lineage(3, {"exponent": self.unit}, (self.neighbors.ledger.digest, rows)),
+            "calibrate": Lineage(1, {"exponent": self.unit}, (rows,)),
+            "evaluate": Lineage(1, {}, (self.ordered.ledger.digest,)),
+        }
+        return of_stages[stage]
+
+    def between(self) -> FloatArray:
+        return np.asarray(between_landmarks(self.rows))
+
+    def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
+        first, last = (int(bound) for bound in group_bounds(self.ordered)[group : group + 2])
+        for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
+            kept = self._kept[start:stop]
+            yield Block(np.arange(start, stop), kept, self._lengths(start, stop, kept))
+
+    def _lengths(self, start: int, stop: int, kept: BoolArray) -> Iterator[AnyArray]:
+        for batch in self._batches:
+            lengths = batch.read(start, stop)
+            yield lengths if kept.all() else lengths[kept]
+
+    def component(self, group: int, n_points: int) -> IntArray:
+        first, last = (int(bound) for bound in group_bounds(self.ordered)[group : group + 2])
+        return np.asarray(self.graph.ledger.read("components").read(first, last))
+
+    def nearest(self, group: int) -> FloatArray | None:
+        """To the nearest other row, which is at no distance where several rows are the same."""
+        distances = nearest_of_nodes(self.neighbors, group)
+        return np.where(self.counts(group, len(distances)) > 1, 0.0, distances)
+
+    def sampled(self, numbers: IntArray, partitions: RowPartitions, wanted: int, seed: int) -> BoolArray:
+        masks: dict[tuple[int, int], BoolArray] = self.__dict__.setdefault("_sample_masks", {})
+        if (wanted, seed) not in masks:
+            masks[wanted, seed] = self._sample_mask(wanted, seed)
+        return masks[wanted, seed][numbers]
+
+    def _sample_mask(self, wanted: int, seed: int) -> BoolArray:
+        """Which of all nodes are sampled: drawn by number, so that groups do not matter."""
+        mask, kept = np.zeros(len(self._kept), np.bool_), np.flatnonzero(self._kept)
+        mask[np.random.default_rng(seed).choice(kept, min(len(kept), wanted), replace=False)] = True
+        return mask
+
+    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
+        """By all neighbors, and by one fewer: how far that moves the distributions is the margin of the drift test."""
+        batches = [self.rows.ledger.part("held_out", batch) for batch in range(self.rows.figures["n_batches"])]
+        # Rows of components that are not embedded reach no landmark.
+        kept = np.isfinite(batches[0].read()[:, 0, 0])
+        both = [placing.answers.begin(int(kept.sum())) for _ in range(2)]
+        for batch in batches:
+            lengths = batch.read()[kept]
+            for way, sums in enumerate(both):
+                sums.add(np.ascontiguousarray(lengths[:, way]))
+        lists = held_out_lists(self.neighbors)
+        nearest = lists.distances[lists.offsets[:-1][kept]]
+        columns, fewer = (placing.trust(sums.answer(), nearest) for sums in both)
+        return columns, fewer
+
+    def points(self, numbers: IntArray, partitions: RowPartitions) -> AnyArray | None:
+        return None if self.cells is None else OrderedNodes(self.cells, self.ordered).nodes(numbers)[0]
+
+    @property
+    def n_columns(self) -> int:
+        return 1 if self.cells is None else int(self.ordered.figures["n_columns"])
+
+    def figures(self) -> Json:
+        return {name: value for name, value in self.neighbors.figures.items() if name == "recall"}
+
+    def warn(self) -> None:
+        figures = self.neighbors.figures
+        if figures.get("recall", 1.0) < PROMISED_RECALL:
+            warnings.warn(
+                f"The neighbor search finds {figures['recall']:.1%} of the true neighbors, audited on "
+                f"{figures['audited']} points; below {PROMISED_RECALL:.0%} the graph may lack edges that matter. Raise "
+                "recall; 1 searches exactly.",
+                RecallWarning,
+                stacklevel=3,
+            )
+
+    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
+        raise TypeError("fitted rows are not reconstructed together")
+
+    @cached_property
+    def _batches(self) -> list[RowArray]:
+        return row_batches(self.rows)
+
+    @cached_property
+    def _kept(self) -> BoolArray:
+        return kept_nodes(self.graph, self.components)
+
+
+@dataclass(frozen=True)
+class SearchedRows(_Grouped):
+    """New points with the neighbors that `search` found among the fitted nodes."""
+
+    fitted: GraphSpace
+    ordered: Outcome
+    searched: Outcome
+    keeps_lists: bool = False
+
+    @property
+    def n_landmarks(self) -> int:
+        return int(self.fitted.stages["rows"].figures["n_landmarks"])
+
+    @property
+    def exponent(self) -> int:
+        return self.fitted.exponent
+
+    def lineage(self, stage: str) -> Lineage:
+        if stage == "place":
+            return Lineage(1, {"keeps_lists": self.keeps_lists}, (self.searched.ledger.digest,))
+        return Lineage({"joint": 2}.get(stage, 1))
+
+    def between(self) -> FloatArray:
+        return np.asarray(between_landmarks(self.fitted.stages["rows"]))
+
+    def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
+        component = self.searched.ledger.part("component", group).read()
+        kept = np.ones(len(component), np.bool_) if self.fitted.kept is None else component < 1
+        lists = lists_of_group(self.searched, group).of(np.flatnonzero(kept))
+        yield Block(np.arange(len(kept)), kept, ways_to_landmarks(self.fitted, lists))
+
+    def component(self, group: int, n_points: int) -> IntArray:
+        return np.asarray(self.searched.ledger.part("component", group).read())
+
+    def nearest(self, group: int) -> FloatArray | None:
+        return nearest_of_nodes(self.searched, group)
+
+    def sampled(self, numbers: IntArray, partitions: RowPartitions, wanted: int, seed: int) -> BoolArray:
+        return np.zeros(len(numbers), np.bool_)
+
+    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
+        raise TypeError("new rows calibrate nothing")
+
+    def lists(self, group: int, kept: BoolArray) -> dict[str, AnyArray]:
+        if not self.keeps_lists:
+            return {}
+        distances, neighbors = (self.searched.ledger.part(name, group).read() for name in ("distances", "neighbors"))
+        points = self.ordered.ledger.part("points", group).read()
+        return {"distances": np.where(kept[:, None], distances, np.nan), "neighbors": neighbors, "points": points}
+
+    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
+        return _NearNewRows(self, placing, placed, rows, only_bounds)
+
+    @cached_property
+    def graph(self) -> PathGraph:
+        stages = self.fitted.stages
+        return connected_graph(stages["order"], stages["graph"], stages["components"])
+
+    def release(self) -> None:
+        self.__dict__.pop("graph", None)
+
+
+class _NearNewRows(Neighborhood):
+    """Shortest paths between new rows along the graph, or upper bounds over the landmarks."""
+
+    def __init__(
+        self, provider: SearchedRows, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool
+    ) -> None:
+        partition = rows.start // placing.partitions.rows_each
+        lists = rows_in_order(placed, placing.partitions, partition, rows, LISTS)
+        self.kept = np.flatnonzero(lists["distances"][:, 0] >= 0)
+        self._distances, self._neighbors, self._points = (lists[name][self.kept] for name in LISTS)
+        self._space, self._provider, self._only_bounds = provider.fitted, provider, only_bounds
+        self.moments = placing.moments(
+            distances_to_landmarks(self._space, self._distances, self._neighbors), len(self.kept)
+        )
+
+    @cached_property
+    def _search(self) -> PathSearch:
+        return PathSearch(with_new_nodes(self._provider.graph, self._distances, self._neighbors))
+
+    def between(self, chosen: IntArray) -> FloatArray:
+        near, nodes = self._distances[chosen], self._neighbors[chosen]
+        apart = np.full((len(chosen), len(chosen)), np.inf)
+        # Paths along a thinned graph are detours; those over a landmark, which it has kept, may be shorter.
+        if self._only_bounds or self._space.thinned:
+            apart = bound_between([*distances_to_landmarks(self._space, near, nodes)])
+        if not self._only_bounds:
+            first = self._provider.graph.n_nodes + int(chosen[0])
+            apart = np.minimum(apart, lengths_between(self._search, first, near, nodes))
+        return with_direct_ways(apart, self._points[chosen], near[:, -1])
+
+
+def distances_to_landmarks(space: GraphSpace, distances: FloatArray, neighbors: AnyArray) -> Iterator[AnyArray]:
+    """Distances (p, b) of new points with these neighbors (p, k) to each batch of landmarks in turn."""
+    return ways_to_landmarks(space, even_lists(distances, neighbors))
+
+
+def ways_to_landmarks(space: GraphSpace, lists: RadiusLists) -> Iterator[AnyArray]:
+    """Distances (p, b) of new points with these neighbors to each batch of landmarks in turn."""
+    nodes, places = np.unique(lists.indices, return_inverse=True)
+    for batch in row_batches(space.stages["rows"]):
+        yield rows_through_lists(lists._replace(indices=places), batch.take(nodes))
+
+
+def chunk_ranges(first: int, last: int, chunk: int) -> list[tuple[int, int]]:
+    """Nodes `first` up to `last`, cut where the stored chunks of their distances end."""
+    edges = range((first // chunk + 1) * chunk, last, chunk)
+    return list(pairwise([first, *edges, last]))
+
+
+@dataclass(frozen=True)
+class NodeCandidates(Candidates):
+    """Nodes of the graph; landmarks near each other along the graph come together, as searching from them wants it.
+
+    They are drawn by source row, not by number, so for the same seed they are those of `LandmarkIsomap`. Without cells
+    there are no points, and the farthest ones are those along the graph.
+    """
+
+    cells: Outcome | None
+    ordered: Outcome
+    graph: Outcome
+    components: Outcome
+    version = 3
+
+    @property
+    def marks(self) -> Json:
+        return {}
+
+    @property
+    def identity(self) -> list[str]:
+        return [self.ordered.ledger.digest, self.components.ledger.digest]
+
+    def chosen(self, n_landmarks: int, selection: str, seed: int) -> dict[str, AnyArray]:
+        groups = range(len(self.ordered.figures["nodes_each"]))
+        rows = np.concatenate([self.ordered.ledger.part("first", group).read() for group in groups])
+        kept = np.flatnonzero(kept_nodes(self.graph, self.components))
+        nodes = self._chosen(_by_row(kept, rows[kept]), n_landmarks, selection, seed)
+        nodes = nodes[nearby_order(self._connected, nodes)]
+        return {"nodes": nodes, "rows": rows[nodes]}
+
+    @property
+    def _connected(self) -> PathGraph:
+        """Held on to: `rows`, which follows, needs it next and lets go of it."""
+        return LOADED.graph(self.ordered, self.graph, self.components)
+
+    def _chosen(self, nodes: IntArray, n_landmarks: int, selection: str, seed: int) -> IntArray:
+        """Landmarks among nodes given in the order of their source rows; all but random ones from a sample."""
+        if selection == "random":
+            return nodes[random_landmarks(len(nodes), n_landmarks, seed)]
+        places, first = maxmin_candidates(len(nodes), n_landmarks, seed)
+        candidates = nodes[places]
+        if self.cells is None:
+            return candidates[farthest_nodes(self._connected, candidates, first, n_landmarks)]
+        order = np.argsort(candidates)
+        points, _ = OrderedNodes(self.cells, self.ordered).nodes(candidates[order])
+        in_row_order = np.empty_like(order)
+        in_row_order[order] = np.arange(len(order))
+        return candidates[chosen_points(selection, points[in_row_order], first, n_landmarks, seed)]
+
+
+def _by_row(nodes: IntArray, rows: IntArray) -> IntArray:
+    """Nodes in the order of their source rows, each of which is there once; a place for each is faster than sorting."""
+    places = np.full(int(rows.max(initial=-1)) + 1, -1)
+    places[rows] = nodes
+    return places[places >= 0]

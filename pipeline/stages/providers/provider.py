@@ -1,0 +1,282 @@
+"""What every point is to the landmarks: the interface between where distances come from and all that follows.
+
+A provider is small enough to be sent to workers. What it gives for a point does not depend on the points beside it. It
+serves a fit and an extension alike: the points are the fitted rows, or new ones.
+
+Points come in groups, the pieces of work of `embed` and `place`. Providers that compare rows with landmarks directly
+keep the order of the source: a point is a row, a group is a partition. Along a graph a point is a node, which stands
+for all rows that are the same, and groups are neighborhoods in space.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from pipeline.numerics.extension.reconstruction import Moments
+from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
+from pipeline.stages.stage import Outcome
+from pipeline.store.ledger import StageLedger
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+
+if TYPE_CHECKING:
+    from pipeline.numerics.extension.placement import Model
+    from pipeline.stages.placing import Placements, Placing
+
+# Memory for a block of dissimilarities: 64 MB.
+BLOCK_BYTES = 1 << 26
+# Added to the seed of the quality sample, so that rows to calibrate by are another draw.
+CALIBRATION_SEED = 1
+CALIBRATION = ("calibration", "calibration_landmarks")
+
+
+class Block(NamedTuple):
+    """Consecutive points: their numbers (p,), which of them are placed (p,), and of those the dissimilarities (u, b)
+    to one batch of landmarks after the other."""
+
+    numbers: IntArray
+    kept: BoolArray
+    batches: Iterable[AnyArray]
+
+
+class Lineage(NamedTuple):
+    """A provider's share in the digest of a stage. Changing it orphans the results in existing stores."""
+
+    version: int = 1
+    settings: Json = {}  # noqa: RUF012  never written to
+    inputs: tuple[str, ...] = ()
+
+
+class Neighborhood(ABC):
+    """New rows of one grain that are reconstructed together: `kept` (u,) are their places in the grain."""
+
+    kept: IntArray
+    moments: Moments
+
+    @abstractmethod
+    def between(self, chosen: IntArray) -> FloatArray:
+        """Dissimilarities between some of them, given by their places in `kept`."""
+
+
+class Provider(ABC):
+    """Dissimilarities of points to m landmarks, in units of 2^exponent of the user's."""
+
+    # Whether points are rows in the order of the source.
+    in_row_order: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def n_landmarks(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def exponent(self) -> int: ...
+
+    @abstractmethod
+    def lineage(self, stage: str) -> Lineage:
+        """What names the provider's results in the digest of a stage."""
+
+    @abstractmethod
+    def between(self) -> FloatArray:
+        """Dissimilarities (m, m) between the landmarks: symmetric, the diagonal 0."""
+
+    @abstractmethod
+    def n_groups(self, partitions: RowPartitions) -> int: ...
+
+    @abstractmethod
+    def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
+        """The points of a group, as many at a time as fit in memory."""
+
+    @abstractmethod
+    def counts(self, group: int, n_points: int) -> IntArray:
+        """How many rows of the source each point of a group stands for."""
+
+    @abstractmethod
+    def component(self, group: int, n_points: int) -> IntArray:
+        """The component of the graph that each point of a group is in."""
+
+    @abstractmethod
+    def nearest(self, group: int) -> FloatArray | None:
+        """How far the nearest other point is from each point of a group; None to take the nearest landmark."""
+
+    @abstractmethod
+    def write(
+        self, ledger: StageLedger, group: int, partitions: RowPartitions, numbers: IntArray, arrays: dict[str, AnyArray]
+    ) -> list[str]:
+        """Write what is known of a group's points for the rows of the source that they stand for."""
+
+    @abstractmethod
+    def sampled(self, numbers: IntArray, partitions: RowPartitions, wanted: int, seed: int) -> BoolArray:
+        """Which points are in the sample for the quality figures, whatever the groups."""
+
+    @abstractmethod
+    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
+        """Trust columns (h, t) of fitted rows taken as if they were new; and over one neighbor fewer."""
+
+    def calibrating(self, placed: "Placements", partitions: RowPartitions, seed: int) -> dict[str, AnyArray]:
+        """What `embed` keeps of a group for `calibrate`."""
+        return {}
+
+    def points(self, numbers: IntArray, partitions: RowPartitions) -> AnyArray | None:
+        """Coordinates (s, D) of some points; None where points have none."""
+        return None
+
+    @property
+    def n_columns(self) -> int:
+        """How many coordinates points have."""
+        return 1
+
+    def figures(self) -> Json:
+        """What is known about the quality of its dissimilarities."""
+        return {}
+
+    def warn(self) -> None:  # noqa: B027  most have nothing to warn of
+        """Warn where the dissimilarities may be less good than promised."""
+
+    def nystrom(self, model: "Model", numbers: IntArray, partitions: RowPartitions) -> Json:
+        """How well the landmarks explain the kernel between some points, where there is a kernel."""
+        return {}
+
+    def lists(self, group: int, kept: BoolArray) -> dict[str, AnyArray]:
+        """What `place` keeps of new points for joint reconstruction and arcs."""
+        return {}
+
+    def only_bounds(self, between: str) -> bool:
+        """Whether dissimilarities between new rows are upper bounds over the landmarks."""
+        return between == "bound"
+
+    @abstractmethod
+    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
+        """New rows of one grain or less, for joint reconstruction and arcs."""
+
+    def release(self) -> None:  # noqa: B027  most providers keep nothing
+        """Let go of what this process keeps in memory between partitions."""
+
+
+class RowProvider(Provider):
+    """Compares rows with landmarks directly: points are rows, groups are partitions of the source."""
+
+    in_row_order = True
+
+    @property
+    @abstractmethod
+    def identity(self) -> list[str]:
+        """What names all that it gives."""
+
+    @property
+    @abstractmethod
+    def landmark_rows(self) -> IntArray: ...
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
+        """Dissimilarities (u, m) of the usable rows among those from `start` up to `stop`, and which are (p,)."""
+
+    def between_rows(self, rows: IntArray) -> FloatArray | None:
+        """Dissimilarities between some rows; None where only those to landmarks are known."""
+        return None
+
+    def lineage(self, stage: str) -> Lineage:
+        versions, marks = {"embed": 2, "evaluate": 2, "joint": 2}, {} if stage == "joint" else {"direct": True}
+        inputs = () if stage in ("calibrate", "evaluate") else tuple(self.identity)
+        return Lineage(versions.get(stage, 1), marks, inputs)
+
+    def n_groups(self, partitions: RowPartitions) -> int:
+        return partitions.count
+
+    def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
+        rows, step = partitions.rows(group), rows_per_block(self.n_landmarks)
+        for first in rows[::step]:
+            to_landmarks, usable = self.read(first, min(first + step, rows.stop))
+            numbers = np.flatnonzero(usable) + first
+            yield Block(numbers, np.ones(len(numbers), np.bool_), [to_landmarks])
+
+    def counts(self, group: int, n_points: int) -> IntArray:
+        return np.ones(n_points, np.int64)
+
+    def component(self, group: int, n_points: int) -> IntArray:
+        return np.zeros(n_points, np.int64)
+
+    def nearest(self, group: int) -> FloatArray | None:
+        return None
+
+    def write(
+        self, ledger: StageLedger, group: int, partitions: RowPartitions, numbers: IntArray, arrays: dict[str, AnyArray]
+    ) -> list[str]:
+        return ledger.write_parts(group, {"rows": numbers, **arrays}, EXCHANGE_BYTES)
+
+    def sampled(self, numbers: IntArray, partitions: RowPartitions, wanted: int, seed: int) -> BoolArray:
+        return drawn(numbers, partitions.n_rows, seed, wanted)
+
+    def calibrating(self, placed: "Placements", partitions: RowPartitions, seed: int) -> dict[str, AnyArray]:
+        """Rows that are no landmarks are as good as new; landmarks serve where every row is one."""
+        chosen = drawn(placed.numbers, partitions.n_rows, seed + CALIBRATION_SEED)
+        own = np.isin(placed.numbers, self.landmark_rows)
+        return dict(zip(CALIBRATION, (placed.trust[chosen & ~own], placed.trust[chosen & own]), strict=True))
+
+    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
+        columns = embedded.ledger.read("calibration").read()
+        return columns, columns
+
+    def only_bounds(self, between: str) -> bool:
+        return between == "bound" or self.between_rows(np.empty(0, np.int64)) is None
+
+    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
+        return _ComparedRows(self, placing, rows, only_bounds)
+
+
+class _ComparedRows(Neighborhood):
+    def __init__(self, provider: RowProvider, placing: "Placing", rows: range, only_bounds: bool) -> None:
+        self._to_landmarks, usable = provider.read(rows.start, rows.stop)
+        self.kept, self.moments = np.flatnonzero(usable), placing.moments([self._to_landmarks], int(usable.sum()))
+        self._provider, self._start, self._only_bounds = provider, rows.start, only_bounds
+
+    def between(self, chosen: IntArray) -> FloatArray:
+        from pipeline.numerics.geodesics.rows import bound_between
+
+        apart = None if self._only_bounds else self._provider.between_rows(self.kept[chosen] + self._start)
+        return bound_between([self._to_landmarks[chosen]]) if apart is None else apart
+
+
+def calibration_of_groups(ledger: StageLedger, groups: list[int]) -> dict[str, AnyArray]:
+    """What `calibrating` kept of every group, as `columns_as_new` reads it."""
+    like_new, landmarks = (gathered(ledger, name, groups) for name in CALIBRATION)
+    return {"calibration": like_new if len(like_new) else landmarks}
+
+
+def rows_per_block(n_landmarks: int) -> int:
+    """How many rows' dissimilarities are in memory at once."""
+    return max(1, BLOCK_BYTES // (8 * n_landmarks))
+
+
+class Candidates(ABC):
+    """What landmarks are chosen among. `version`, `marks` and `identity` enter the digest of the stage."""
+
+    version: ClassVar[int] = 1
+
+    @property
+    @abstractmethod
+    def marks(self) -> Json: ...
+
+    @property
+    @abstractmethod
+    def identity(self) -> list[str]: ...
+
+    @abstractmethod
+    def chosen(self, n_landmarks: int, selection: str, seed: int) -> dict[str, AnyArray]:
+        """The source rows of the landmarks, `rows` (m,), and whatever else the provider needs of them."""
+
+    def figures(self) -> Json:
+        return {}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known once the landmarks are chosen: all that the common stages need."""
+
+    provider: Provider
+    landmarks: Outcome
+    partitions: RowPartitions
