@@ -7,7 +7,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, GRAPH, OBJECTS, SIMILARITIES, VECTORS, uses
-from pipeline.settings.jobs import FitSettings
+from pipeline.settings import FitSettings
 from pipeline.sources import Source, open_source
 from pipeline.sources.comparison import Comparison
 from pipeline.sources.graphs import GraphSource, open_graph
