@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import Measurement, fastest_in_turns, use_one_core
 from benchmarks.orchestration import in_own_process
+from benchmarks.papers.left_out import leave_one_out
 from pipeline.numerics.inverse.interpolant import CUBIC, Kernel, invert, stencils, whole_fill_distance
-from pipeline.numerics.inverse.left_out import leave_one_out
 from pipeline.types import AnyArray, FloatArray
 
 N_POINTS, N_QUERIES, N_COLUMNS, N_COMPONENTS = 20_000, 10_000, 784, 10

@@ -20,7 +20,7 @@ from pipeline.sources import Source, open_source
 from pipeline.stages.costs import stage_peaks
 from pipeline.stages.stage import Outcome, Stage, run_stage
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 # Stages that must stay below this at 4,000,000 x 128; shortest paths hold the whole graph and are planned for apart.
 BOUNDED = ("validate", "cells", "assign", "order", "probes", "neighbors", "embed")
@@ -37,7 +37,7 @@ def main() -> int:
         settings = fit_settings(
             {"source": str(path), "store": "unused", "n_landmarks": 100, "component_policy": "bridge"}
         )
-        with lease.acquire(DurableLocalStore(Path(folder) / "run.zarr")) as held:
+        with lease.acquire(LocalBackend(Path(folder) / "run.zarr")) as held:
             return 0 if measured_fit(settings, open_source(path), lambda stage: run_stage(held, stage), last) else 1
 
 

@@ -27,7 +27,7 @@ from pipeline.settings import fit_settings
 from pipeline.sources import open_source
 from pipeline.stages.stage import Execute, Outcome, Stage, run_stage
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 from pipeline.types import AnyArray, IntArray
 
 N_NEIGHBORS, N_THREADS, N_QUERIES = 10, 2, 1000
@@ -102,7 +102,7 @@ def _stages(folder: str, name: str, execute: Execute, watch: Stopwatch) -> Itera
     """The outcomes of the stages up to the search; workers' peak memory is that of the search."""
     path, outcomes = Path(folder) / f"{name}.npy", {}
     settings = fit_settings({"source": str(path), "store": "unused", "n_neighbors": N_NEIGHBORS})
-    with lease.acquire(DurableLocalStore(Path(folder) / f"{name}.zarr")) as held:
+    with lease.acquire(LocalBackend(Path(folder) / f"{name}.zarr")) as held:
 
         def run_one(stage: Stage) -> Outcome:
             if stage.name == SEARCH[0]:

@@ -22,8 +22,8 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.stage import Execute, Stage, run_stage, serially
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger
+from pipeline.store.local import LocalBackend
 from pipeline.types import Json
 
 N_POINTS, N_LANDMARKS, N_EMPTY = 200_000, 300, 10_000
@@ -79,7 +79,7 @@ def timed_empty_stage(folder: str) -> float:
 
 
 def _run_empty(store: Path, execute: Execute = serially) -> None:
-    with lease.acquire(DurableLocalStore(store)) as held:
+    with lease.acquire(LocalBackend(store)) as held:
         run_stage(held, Empty(N_EMPTY), execute)
 
 

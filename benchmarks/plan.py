@@ -55,7 +55,7 @@ def main() -> int:
         watch = Stopwatch()
         fitted = fit(settings, watch)
         store = run.open_store(settings.store)
-        disk = {name: run.size(store, outcome.ledger.path) for name, outcome in fitted.outcomes.items()}
+        disk = {name: store.size(outcome.ledger.path) for name, outcome in fitted.outcomes.items()}
     return 0 if _told(watch.seconds, stage_seconds(shape)) & _told(disk, stage_bytes(shape), "bytes") else 1
 
 

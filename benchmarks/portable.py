@@ -50,7 +50,7 @@ def _measure(name: str, rows: AnyArray, settings: Json, folder: Path) -> None:
         seconds, accuracy = time.perf_counter() - began, stated["accuracy"]
         figures = f"{stated['bytes'] / MIB:.1f} | {accuracy['rms']:.2%} | {accuracy['q99']:.2%} | {seconds:.1f}"
         print(f"| {name} | {anchors:,} | {figures} |", flush=True)
-    print(f"| {name} | the run | {run.size(run.open_store(store), '') / MIB:.1f} | 0 | 0 | |", flush=True)
+    print(f"| {name} | the run | {run.open_store(store).size('') / MIB:.1f} | 0 | 0 | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Jso
         dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
         stages = dict.fromkeys((*refitting.STAGES, *extending.STAGES, *portable.STAGES, *inverting.STAGES))
         paths = run.superseded(target, list(stages))
-        freed = sum(run.size(target, path) for path in paths)
+        freed = sum(target.size(path) for path in paths)
         for path in paths:
             run.remove(target, path)
     lines = [*(f"  dropped version {name}" for name in dropped), *(f"  removed {path}" for path in paths)]

@@ -17,14 +17,30 @@ from pipeline.errors import InvalidInputError
 GROUP = "trigpoint.plugins"
 
 
+@dataclass(frozen=True)
+class TrustColumn:
+    """A column beside the built-in trust columns: `values(model, answer)` gives one number a point, in the run's
+    units; `degree` is the power of a length that it is (0 for numbers without a unit)."""
+
+    values: Callable[[Any, Any], Any]
+    degree: int = 0
+
+
 @dataclass
 class Plugins:
-    """Tables of what was added. Each is read beside the table of built-in entries, by the module that has that."""
+    """Tables of what was added. Each is read beside the table of built-in entries, by the module that has that.
+
+    - methods: name -> `pipeline.methods.Method` with `fit`
+    - landmark_choices: name -> function (points (c, D), first, n_landmarks, seed) -> places (m,)
+    - source_formats: suffix -> function (path, key, columns, id_column) -> `pipeline.sources.Source`
+    - trust_columns: name -> TrustColumn
+    - backends: scheme of a URL -> function (url) -> `pipeline.store.backend.Backend`
+    """
 
     methods: dict[str, Any] = field(default_factory=dict)
     landmark_choices: dict[str, Callable[..., Any]] = field(default_factory=dict)
     source_formats: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    trust_columns: dict[str, Any] = field(default_factory=dict)
+    trust_columns: dict[str, TrustColumn] = field(default_factory=dict)
     backends: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
 

@@ -20,7 +20,7 @@ from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.sources.numpy_files import NumpyRows
 from pipeline.stages.costs import BASE, MIB, stage_bytes, stage_seconds, stage_tasks
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 SERIAL = ("--cluster-kind", "serial")
 GIB = 1 << 30
@@ -164,7 +164,7 @@ def test_what_the_latest_command_left_counts_as_free(tmp_path, disk):
         (store / "rows" / digest / "c").mkdir(parents=True)
         (store / "rows" / digest / "c" / "0").write_bytes(b"x" * size)
     assert free_disk(str(store)) == 1000
-    run.write_journal(DurableLocalStore(store), [{"stage": "rows", "digest": "a" * 20, "n_partitions": 1}])
+    run.write_journal(LocalBackend(store), [{"stage": "rows", "digest": "a" * 20, "n_partitions": 1}])
     assert free_disk(str(store)) == free_disk(f"file://{store}") == 1123
     assert asked == [str(tmp_path), *[str(store)] * 3]
     (store / "journal.json").write_bytes(b"damaged")

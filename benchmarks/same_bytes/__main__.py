@@ -30,7 +30,7 @@ NAMES = ("older", "newer")
 def main() -> int:
     asked = _asked()
     begin = time.monotonic()
-    work = Path(tempfile.mkdtemp(prefix="same-bytes-")) if asked.keep is None else asked.keep.resolve()
+    work = _new_folder() if asked.keep is None else asked.keep.resolve()
     try:
         write_data(work / "data")
         caches = _cache()
@@ -59,6 +59,12 @@ def _asked() -> Namespace:
     if asked.keep is not None and asked.keep.exists():
         parser.error(f"--keep {asked.keep} exists already; name a new folder")
     return asked
+
+
+def _new_folder() -> Path:
+    """In memory where the system has a folder for that: there are a few megabytes at a time, in many files."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="same-bytes-", dir=memory if os.access(memory, os.W_OK) else None))
 
 
 def _cache() -> Path:

@@ -2,26 +2,30 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 Told = Mapping[str, object]
 Methods = Mapping[str, Any]
 
 BASE: Told = {"n_landmarks": 40, "n_neighbors": 8, "seed": 3}
+BRIDGED: Told = {"component_policy": "bridge"}
 FUNCTIONS = "benchmarks.same_bytes.functions"
 TWO_ANSWERS = ("projection", "restricted")
 OF_DISTANCES = ("kernel-mapping", "rbf")
 SELECTIONS = ("maxmin", "random", "kmeans", "trace", "cholesky")
-ANCHORS = 150
+INVERSE_KERNELS = ("cubic", "power-1", "power-5", "power-7", "thin-plate", "thin-plate-4", "thin-plate-6", "shepard")
+ANCHORS = 100
 
 
 @dataclass(frozen=True)
 class Files:
-    """Names in the folder of data: what is fitted, new rows, no rows, and rows for a refit."""
+    """Names in the folder of data: what is fitted, new rows, no rows, and rows for a refit. Of proximities there is no
+    batch without rows."""
 
     source: str
     new: str
-    empty: str
+    empty: str = ""
     more: str = ""
 
 
@@ -38,18 +42,19 @@ class Case:
 
 
 ROLL = Files("roll.npy", "new.npy", "empty.npy", "more.npy")
+REPEATED = replace(ROLL, source="repeated.npy")
 WIDE = Files("wide.npy", "wide_new.npy", "wide_empty.npy", "wide_more.npy")
-APART = Files("apart.npy", "apart_new.npy", "apart_empty.npy")
-AFFINE = Files("affine.npy", "affine_new.npy", "apart_empty.npy")
-GRAM = Files("gram.npz", "gram_new.npz", "gram_empty.npz")
+APART = Files("apart.npy", "apart_new.npy")
+AFFINE = Files("affine.npy", "affine_new.npy")
+GRAM = Files("gram.npz", "gram_new.npz")
 TEXTS = Files("texts.npy", "texts_new.npy", "texts_empty.npy")
 GRAPH = Files("graph.npz", "graph_new.npz", "graph_empty.npz")
 
 
 def run_cases(methods: Methods) -> list[Case]:
     """All that are runs on disk."""
-    cases = [*_products(methods), *_of_vectors(methods), *_of_methods(methods), *_of_other_inputs(methods)]
-    return [*cases, *_of_sources(methods), *_in_partitions(methods)]
+    parts = (_products, _joined, _of_rows, _of_methods, _of_other_inputs, _of_landmarks, _of_objects, _of_sources)
+    return [case for part in (*parts, _in_partitions) for case in part(methods)]
 
 
 def estimator_cases(methods: Methods) -> dict[str, tuple[str, Told]]:
@@ -93,7 +98,7 @@ def _jobs(methods: Methods, told: Told, files: Files) -> tuple[str, ...]:
     on_vectors = told.get("input", "vectors") == "vectors"
     even = told.get("input") != "graph" and "radius" not in told
     two = _has_two_answers(method, told)
-    jobs = ["plan", "fit", "extend", "empty"]
+    jobs = ["plan", "fit", "extend", *(["empty"] * bool(files.empty))]
     if two and (even or not method.geodesic):
         jobs += ["together", "bound"] if on_vectors else ["together"]
     if _is_portable(methods, told):
@@ -139,7 +144,7 @@ def _products(methods: Methods) -> Iterator[Case]:
 def _input(method: str, given: str) -> tuple[Files, Told, Told]:
     """The files of an input, and what a fit and an extension are told of them."""
     if given == "vectors":
-        return ROLL, {"component_policy": "bridge"}, {}
+        return ROLL, BRIDGED, {}
     told: Told = {"input": given}
     if given == "dissimilarities":
         return APART, told, {}
@@ -153,76 +158,84 @@ def _input(method: str, given: str) -> tuple[Files, Told, Told]:
     return GRAM, {**told, "key": "S", "own_key": "own"}, {}
 
 
-def _of_vectors(methods: Methods) -> Iterator[Case]:
-    """Settings that say what the rows are, and how they are joined."""
-    bridged = {"component_policy": "bridge"}
-    holes, pieces = replace(ROLL, source="holes.npy", new="new_holes.npy"), replace(ROLL, source="pieces.npy")
-    pieces = replace(pieces, new="new_pieces.npy")
+def _joined(methods: Methods) -> Iterator[Case]:
+    """How points are joined, and what becomes of a graph in pieces."""
+    pieces = replace(ROLL, source="pieces.npy", new="new_pieces.npy")
     for method in ("isomap", "kernel-isomap"):
-        yield _case(methods, f"{method} radius", ROLL, {"method": method, "radius": 5.0, **bridged})
+        yield _case(methods, f"{method} radius", ROLL, {**BRIDGED, "method": method, "radius": 5.0})
         for policy in ("bridge", "largest"):
-            told = {"method": method, "component_policy": policy}
-            yield _case(methods, f"{method} pieces {policy}", pieces, told)
+            yield _case(methods, f"{method} pieces {policy}", pieces, {"method": method, "component_policy": policy})
     yield _case(methods, "isomap radius largest", pieces, {"radius": 5.0, "component_policy": "largest"})
+    yield _case(methods, "isomap radius repeated rows", REPEATED, {**BRIDGED, "radius": 6.0})
+    yield _case(methods, "isomap exact search", ROLL, {**BRIDGED, "recall": 1.0})
+    automatic = _case(methods, "isomap automatic landmarks", ROLL, {**BRIDGED, "n_landmarks": "auto"})
+    yield replace(automatic, anchors=170)
+    yield replace(_case(methods, "isomap all anchors", ROLL, BRIDGED), anchors=None)
+
+
+def _of_rows(methods: Methods) -> Iterator[Case]:
+    """What the rows are, and what is done to them first."""
+    holes = replace(ROLL, source="holes.npy", new="new_holes.npy")
     for method in ("isomap", "mds", "spectral"):
-        told = {"method": method, "missing": "drop", **bridged}
-        yield _case(methods, f"{method} missing", holes, told, batch={"missing": "drop"})
-        yield _case(
-            methods, f"{method} repeated rows", replace(ROLL, source="repeated.npy"), {"method": method, **bridged}
-        )
-    yield _case(
-        methods, "isomap radius repeated rows", replace(ROLL, source="repeated.npy"), {"radius": 6.0, **bridged}
-    )
-    eight = Files("roll8.npy", "new8.npy", "", "more8.npy")
-    for name, told in {"standardize": {"standardize": True}, "pca": {"pca": 3}}.items():
-        for method in ("isomap", "mds"):
-            yield _without_empty(_case(methods, f"{method} {name}", eight, {"method": method, **told, **bridged}))
-    both = {"standardize": True, "pca": 4, **bridged}
-    yield _without_empty(_case(methods, "lle standardize pca", eight, {"method": "lle", **both}))
-    yield _case(methods, "isomap exact search", ROLL, {"recall": 1.0, **bridged})
-    yield _case(methods, "isomap automatic landmarks", ROLL, {"n_landmarks": "auto", **bridged})
-    yield replace(_case(methods, "isomap all anchors", ROLL, bridged), anchors=None)
-
-
-def _without_empty(case: Case) -> Case:
-    return replace(case, jobs=tuple(job for job in case.jobs if job != "empty"))
+        told: Told = {**BRIDGED, "method": method}
+        yield _case(methods, f"{method} missing", holes, {**told, "missing": "drop"}, batch={"missing": "drop"})
+        yield _case(methods, f"{method} repeated rows", REPEATED, told)
+    eight = Files("roll8.npy", "new8.npy", more="more8.npy")
+    for method in ("isomap", "mds"):
+        yield _case(methods, f"{method} standardize", eight, {**BRIDGED, "method": method, "standardize": True})
+        yield _case(methods, f"{method} pca", eight, {**BRIDGED, "method": method, "pca": 3})
+    yield _case(methods, "lle standardize pca", eight, {"method": "lle", "standardize": True, "pca": 4})
 
 
 def _of_methods(methods: Methods) -> Iterator[Case]:
     """Settings of methods, landmarks and answers, all on the same points."""
-    variants: dict[str, Told] = {}
-    for selection in SELECTIONS:
-        for method in ("isomap", "mds"):
-            variants[f"{method} selection {selection}"] = {"method": method, "landmark_selection": selection}
-    for metric in ("cityblock", "chebyshev", "cosine", "correlation"):
-        variants[f"mds {metric}"] = {"method": "mds", "metric": metric}
-    for method, metric in (("lle", "cosine"), ("metric-mds", "cityblock"), ("laplacian", "chebyshev")):
-        variants[f"{method} {metric}"] = {"method": method, "metric": metric}
+    for name, told in {**_measures(), **_answers(), **_numbers()}.items():
+        yield _case(methods, name, ROLL, {**BRIDGED, **told})
+    clusters = replace(ROLL, source="clusters.npy")
+    yield _case(methods, "spectral clusters", clusters, {"method": "spectral", "n_clusters": 3})
+    back = _case(methods, "inverse kernels", ROLL, {"method": "mds"})
+    yield replace(back, jobs=("fit", *(f"inverse {kernel}" for kernel in INVERSE_KERNELS)))
+
+
+def _measures() -> dict[str, Told]:
+    """Metrics and kernels."""
+    measures = [("mds", metric) for metric in ("cityblock", "chebyshev", "cosine", "correlation")]
+    measures += [("lle", "cosine"), ("metric-mds", "cityblock"), ("laplacian", "chebyshev")]
     kernels: dict[str, Told] = {"linear": {}, "cosine": {}, "rbf": {"gamma": 0.01}}
     kernels["polynomial"] = {"degree": 2, "constant": 0.5, "gamma": 0.1}
-    for kernel, told in kernels.items():
-        variants[f"kernel-mds {kernel}"] = {"method": "kernel-mds", "kernel": kernel, **told}
-    for method in ("isomap", "mds"):
-        for extension in TWO_ANSWERS:
-            for weight in ("balanced", 5.0):
-                told = {"method": method, "extension": extension, "diagonal_weight": weight}
-                variants[f"{method} {extension} weight {weight}"] = told
-    variants |= {
+    by_metric: dict[str, Told] = {f"{name} {metric}": {"method": name, "metric": metric} for name, metric in measures}
+    by_kernel = {
+        f"kernel-mds {name}": {"method": "kernel-mds", "kernel": name, **more} for name, more in kernels.items()
+    }
+    return {**by_metric, **by_kernel}
+
+
+def _answers() -> dict[str, Told]:
+    """Ways to choose landmarks, and weights of a point's length."""
+    told: dict[str, Told] = {}
+    for method, selection in product(("isomap", "mds"), SELECTIONS):
+        told[f"{method} selection {selection}"] = {"method": method, "landmark_selection": selection}
+    for method, extension, weight in product(("isomap", "mds"), TWO_ANSWERS, ("balanced", 5.0)):
+        weighed = {"method": method, "extension": extension, "diagonal_weight": weight}
+        told[f"{method} {extension} weight {weight}"] = weighed
+    return told
+
+
+def _numbers() -> dict[str, Told]:
+    """Numbers that a method is told."""
+    return {
         "laplacian gamma": {"method": "laplacian", "gamma": 0.02},
         "spectral gamma": {"method": "spectral", "gamma": 0.02, "n_clusters": 4},
         "lle regularization": {"method": "lle", "regularization": 0.02},
         "sammon stress neighbors": {"method": "sammon", "stress_neighbors": 10},
         "isomap one component": {"n_components": 1},
         "mds three components": {"method": "mds", "n_components": 3},
-        "isomap neighbors and seed": {"n_neighbors": 12, "seed": 11},
+        "isomap neighbors and seed": {"n_neighbors": 10, "seed": 11},
     }
-    for name, told in variants.items():
-        yield _case(methods, name, ROLL, {"component_policy": "bridge", **told})
-    clusters = replace(ROLL, source="clusters.npy")
-    yield _case(methods, "spectral clusters", clusters, {"method": "spectral", "n_clusters": 3})
 
 
 def _of_other_inputs(methods: Methods) -> Iterator[Case]:
+    """Ways to choose landmarks where there are no vectors, and a graph in pieces."""
     for selection in SELECTIONS:
         told = {"method": "mds", "input": "dissimilarities", "landmark_selection": selection}
         yield _case(methods, f"dissimilarities selection {selection}", APART, told)
@@ -232,21 +245,21 @@ def _of_other_inputs(methods: Methods) -> Iterator[Case]:
     pieces = Files("graph_pieces.npz", "graph_pieces_new.npz", "graph_pieces_empty.npz")
     told = {"input": "graph", "component_policy": "largest"}
     yield _case(methods, "graph largest", pieces, told, batch={"missing": "drop"})
+
+
+def _of_landmarks(methods: Methods) -> Iterator[Case]:
+    """Proximities of landmarks that are given, and similarities of points to themselves."""
     marks: Told = {"n_landmarks": "auto", "landmarks_key": "which"}
-    given = Files("apart_marks.npz", "apart_marks_new.npy", "marks_empty.npy")
+    apart = Files("apart_marks.npz", "apart_marks_new.npy")
     for method in ("mds", "lle", "sammon"):
         told = {**marks, "method": method, "input": "dissimilarities", "key": "D"}
-        yield _case(methods, f"{method} given landmarks", given, told)
-    given = Files("gram_marks.npz", "gram_marks_new.npz", "gram_marks_empty.npz")
-    told = {**marks, "method": "mds", "input": "similarities", "key": "S"}
-    yield _case(methods, "similarities given landmarks", given, {**told, "own_key": "own"})
-    yield _case(methods, "similarities own key told", GRAM, {**_SQUARE, "method": "mds"}, batch={"own_key": "own"})
-    given = Files("affine_marks.npz", "affine_marks_new.npy", "marks_empty.npy")
-    yield _case(methods, "affinities given landmarks", given, {**told, "method": "laplacian"})
-    yield from _of_objects(methods)
-
-
-_SQUARE: Told = {"input": "similarities", "key": "S"}
+        yield _case(methods, f"{method} given landmarks", apart, told)
+    similar: Told = {"input": "similarities", "key": "S"}
+    gram, affine = Files("gram_marks.npz", "gram_marks_new.npz"), Files("affine_marks.npz", "affine_marks_new.npy")
+    own = {**marks, **similar, "method": "mds", "own_key": "own"}
+    yield _case(methods, "similarities given landmarks", gram, own)
+    yield _case(methods, "affinities given landmarks", affine, {**marks, **similar, "method": "laplacian"})
+    yield _case(methods, "similarities own key told", GRAM, {**similar, "method": "mds"}, batch={"own_key": "own"})
 
 
 def _of_objects(methods: Methods) -> Iterator[Case]:
@@ -261,38 +274,36 @@ def _of_objects(methods: Methods) -> Iterator[Case]:
 
 def _of_sources(methods: Methods) -> Iterator[Case]:
     """Kinds of files, names of rows, arrays in memory, batches in a folder."""
-    told = {"component_policy": "bridge"}
-    csv = Files("roll.csv", "new.csv", "", "more.csv")
-    parquet = Files("roll.parquet", "new.parquet", "", "more.parquet")
+    csv = Files("roll.csv", "new.csv", more="more.csv")
+    parquet = Files("roll.parquet", "new.parquet", more="more.parquet")
     sources: dict[str, tuple[Files, Told]] = {
         "csv columns ids": (csv, {"columns": "x,y,z", "id_column": "number"}),
         "parquet text ids": (parquet, {"columns": "x,z,y", "id_column": "text", "method": "mds"}),
-        "npz key ids": (Files("roll.npz", "new.npy", ""), {"key": "X", "id_column": "names"}),
-        "zarr": (Files("roll.zarr", "new.npy", "", "more.npy"), {}),
-        "float32": (Files("roll32.npy", "new32.npy", ""), {}),
-        "float32 mds": (Files("roll32.npy", "new32.npy", "", "more.npy"), {"method": "mds"}),
+        "npz key ids": (Files("roll.npz", "new.npy"), {"key": "X", "id_column": "names"}),
+        "zarr": (Files("roll.zarr", "new.npy", more="more.npy"), {}),
+        "float32": (Files("roll32.npy", "new32.npy"), {}),
+        "float32 mds": (Files("roll32.npy", "new32.npy", more="more.npy"), {"method": "mds"}),
     }
     for name, (files, more) in sources.items():
-        yield _without_empty(_case(methods, name, files, {**told, **more}))
+        yield _case(methods, name, files, {**BRIDGED, **more})
     jobs = ("fit in memory", "extend", "midpoints in memory")
     for method in ("isomap", "mds"):
-        in_memory = _case(methods, f"{method} in memory", ROLL, {**told, "method": method})
+        in_memory = _case(methods, f"{method} in memory", ROLL, {**BRIDGED, "method": method})
         yield replace(in_memory, jobs=jobs)
-        incoming = _case(methods, f"{method} incoming", ROLL, {**told, "method": method})
+        incoming = _case(methods, f"{method} incoming", ROLL, {**BRIDGED, "method": method})
         yield replace(incoming, jobs=("fit", "incoming", "refit incoming"))
 
 
 def _in_partitions(methods: Methods) -> Iterator[Case]:
     """Runs that are cut into several pieces of work."""
-    told: Told = {"partition_mib": 1, "component_policy": "bridge"}
+    told: Told = {**BRIDGED, "partition_mib": 1}
     batch: Told = {"partition_mib": 1}
     jobs = ("plan", "fit", "extend", "together", "model", "model extend", "left out", "refit")
-    for name, more in {"isomap": {"pca": 20}, "mds": {"method": "mds"}}.items():
-        wide = _case(methods, f"{name} in partitions", WIDE, {**told, **more}, batch=batch)
+    for method in ("isomap", "mds"):
+        wide = _case(methods, f"{method} in partitions", WIDE, {**told, "method": method, "pca": 20}, batch=batch)
         yield replace(wide, jobs=jobs)
     few = ("plan", "fit", "extend")
-    whole = {"component_policy": "bridge"}
-    yield replace(_case(methods, "isomap in one piece", WIDE, {**whole, "partition_mib": 64, "pca": 20}), jobs=few)
+    yield replace(_case(methods, "isomap in one piece", WIDE, {**BRIDGED, "partition_mib": 64, "pca": 20}), jobs=few)
     yield replace(_case(methods, "isomap many columns", WIDE, told, batch=batch), jobs=few)
     yield replace(_case(methods, "isomap radius in partitions", WIDE, {**told, "radius": 2.0}, batch=batch), jobs=few)
     for method in ("kernel-isomap", "lle", "spectral", "metric-mds"):
@@ -300,7 +311,7 @@ def _in_partitions(methods: Methods) -> Iterator[Case]:
         yield replace(wide, jobs=few)
     graph = Files("many_nodes.npz", "many_nodes_new.npz", "many_nodes_empty.npz")
     yield _case(methods, "graph in partitions", graph, {"input": "graph", "partition_mib": 1}, batch=batch)
-    given = Files("apart_many.npz", "apart_many_new.npy", "marks_empty.npy")
+    given = Files("apart_many.npz", "apart_many_new.npy")
     marks = {"method": "mds", "input": "dissimilarities", "key": "D", "landmarks_key": "which", "n_landmarks": "auto"}
     yield _case(methods, "dissimilarities in partitions", given, {**marks, "partition_mib": 1}, batch=batch)
     numbers = Files("numbers.npy", "new.npy", "empty.npy")

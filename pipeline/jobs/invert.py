@@ -46,7 +46,7 @@ from pipeline.stages.space import Space, published_stages
 from pipeline.stages.stage import Execute, Outcome, Watch, serially
 from pipeline.stages.validate import Missing, Validate
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.ledger import stage_digest
 from pipeline.types import Json
 
@@ -129,13 +129,13 @@ class Inversion(Job[Inverted]):
     def source_partitions(self) -> RowPartitions:
         return partitions_of(self.data, 0, self.settings.partition_mib)
 
-    def open_store(self) -> DurableLocalStore:
+    def open_store(self) -> Backend:
         return run.create_run(self.settings.output, run.INVERSION)
 
-    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+    def stages(self, store: Backend, done: Runner) -> None:
         chain(self, done)
 
-    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
         return _manifest(self, outcomes)
 
     def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Inverted:

@@ -7,13 +7,12 @@ of a stage, `around` wraps each stage in whatever an orchestrator wants to see a
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from pipeline.errors import InvalidInputError
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, ledger_of, run_stage, serially
-from pipeline.store import lease, run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store import is_within, lease, run
+from pipeline.store.backend import Backend
 from pipeline.store.lease import Lease
 from pipeline.types import Json
 
@@ -48,15 +47,15 @@ class Job(ABC, Generic[Result]):
     version: str | None = None
 
     @abstractmethod
-    def open_store(self) -> DurableLocalStore:
+    def open_store(self) -> Backend:
         """The store that results go into, created if it is not there."""
 
     @abstractmethod
-    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+    def stages(self, store: Backend, done: Runner) -> None:
         """Run every stage after the other."""
 
     @abstractmethod
-    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
         """What is published of the job besides its stages."""
 
     @abstractmethod
@@ -67,10 +66,10 @@ class Job(ABC, Generic[Result]):
         no plan is made."""
         return None
 
-    def check_again(self, store: DurableLocalStore) -> None:
+    def check_again(self, store: Backend) -> None:
         """Refuse to go on if the store has changed since the job was prepared; called with the lease held."""
 
-    def tidy(self, store: DurableLocalStore) -> None:
+    def tidy(self, store: Backend) -> None:
         """Clean up after publishing."""
 
     def run(
@@ -94,7 +93,7 @@ class Job(ABC, Generic[Result]):
         return self.result(outcomes, published)
 
     def _outcomes(
-        self, store: DurableLocalStore, held: Lease, watch: Watch | None, execute: Execute, around: Around
+        self, store: Backend, held: Lease, watch: Watch | None, execute: Execute, around: Around
     ) -> dict[str, Outcome]:
         """The outcomes of all stages in a store that is held; stages that are complete are taken as they are."""
         store.sweep_partials()
@@ -136,12 +135,11 @@ class Journal:
 
 def require_apart(argument: str, folder: str, source: str) -> None:
     """Refuse a store inside its own source: writing it would change the source."""
-    outer, inner = Path(source).resolve(), run.local_path(folder).resolve()
-    if outer == inner or outer in inner.parents:
+    if is_within(folder, source):
         raise InvalidInputError(f"{argument}={folder!r} is inside the source {source!r}; choose another.")
 
 
-def require_kind(store: DurableLocalStore, url: str, *kinds: str) -> None:
+def require_kind(store: Backend, url: str, *kinds: str) -> None:
     """Refuse a store that holds something else than a run (or whatever is named)."""
     kind = run.kind_of(store)
     if kind not in kinds:

@@ -1,10 +1,7 @@
 """What a fit will take, before anything runs: tasks, memory, disk and time of each stage, and what does not fit."""
 
 import os
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import InvalidInputError
@@ -33,7 +30,7 @@ from pipeline.stages.costs import (
 )
 from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
 from pipeline.stages.preprocess import point_dtype
-from pipeline.store import run
+from pipeline.store import open_backend, run
 
 # Every stage that a fit along a graph may have, in order; others have some of them.
 STAGES = (
@@ -242,17 +239,5 @@ def free_disk(store: str, beside_published: bool = False) -> int:
 
     With `beside_published`, without what is published of that.
     """
-    root = run.local_path(store).absolute()
-    there = next(path for path in (root, *root.parents) if path.exists())
-    kept = [root / path for path in run.journaled_paths(root, beside_published)]
-    return shutil.disk_usage(there).free + sum(_taken(folder) for folder in kept)
-
-
-def _taken(root: Path) -> int:
-    """Bytes of the files below a folder, of which some may go while they are counted."""
-    total = 0
-    for folder, _, names in os.walk(root):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(folder, name)).st_size
-    return total
+    place = open_backend(store, read_only=True)
+    return place.free_bytes() + sum(place.size(path) for path in run.journaled_paths(place, beside_published))

@@ -27,7 +27,7 @@ from pipeline.stages.graph.space import GraphSpace, exportable_space
 from pipeline.stages.space import Space
 from pipeline.stages.stage import Outcome, Stage, Watch
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.objects import canonical, digest_of
 from pipeline.types import Json
 
@@ -71,23 +71,23 @@ class ExportModelJob(Job[Exported]):
         """The settings of the run, but for how it was cut."""
         return {name: value for name, value in self.space.settings.items() if name != "partition_mib"}
 
-    def open_store(self) -> DurableLocalStore:
+    def open_store(self) -> Backend:
         return run.create_run(self.model, run.MODEL)
 
-    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+    def stages(self, store: Backend, done: Runner) -> None:
         if isinstance(self.space, GraphSpace) and self.landmarks is not None:
             _anchored(self, self.space, self.landmarks, self.anchors or 0, done)
         else:
             _copied(self, done)
 
-    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
         stated = _stated(store, outcomes)
         return {"settings": self.settings, "source": self.space.source, "arrays": [], "portable": stated}
 
     def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Exported:
         return Exported(outcomes, manifest)
 
-    def tidy(self, store: DurableLocalStore) -> None:
+    def tidy(self, store: Backend) -> None:
         """The stated size is that of the folder: what an earlier export left goes."""
         for path in run.superseded(store, STAGES):
             run.remove(store, path)
@@ -203,9 +203,9 @@ def _copies(space: GraphSpace, identity: str) -> list[Copied]:
     ]
 
 
-def _stated(store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+def _stated(store: Backend, outcomes: dict[str, Outcome]) -> Json:
     """What a model says of itself: its anchors, its bytes, its accuracy."""
-    n_bytes = sum(run.size(store, outcome.ledger.path) for outcome in outcomes.values())
+    n_bytes = sum(store.size(outcome.ledger.path) for outcome in outcomes.values())
     if "accuracy" not in outcomes:
         return {"n_landmarks": outcomes["landmarks"].figures["n_landmarks"], "bytes": n_bytes, "exact": True}
     accuracy = outcomes["accuracy"].figures

@@ -25,7 +25,7 @@ from pipeline.stages.space import Space
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.stages.validate import digest_of_rows
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
@@ -72,20 +72,20 @@ class Refit(Job[Refitted]):
     def planned_seconds(self) -> Mapping[str, float] | None:
         return self.plan.seconds
 
-    def open_store(self) -> DurableLocalStore:
+    def open_store(self) -> Backend:
         return run.open_store(self.settings.store, writable=True)
 
-    def check_again(self, store: DurableLocalStore) -> None:
+    def check_again(self, store: Backend) -> None:
         if run.read_manifest(store) != self.published:
-            raise StoreError(f"{store.root} was published to at this moment; run the same command again.")
+            raise StoreError(f"{store} was published to at this moment; run the same command again.")
 
-    def manifest(self, store: DurableLocalStore, outcomes: dict[str, Outcome]) -> Json:
+    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
         return {**described_fit(self.settings, self.source, self.paths), "registered_to": self.base}
 
     def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Refitted:
         return Refitted(outcomes, manifest)
 
-    def stages(self, store: DurableLocalStore, done: Runner) -> None:
+    def stages(self, store: Backend, done: Runner) -> None:
         """Every stage of a fit and the registration; the old data is known to be unchanged before anything but the
         scan is computed."""
 

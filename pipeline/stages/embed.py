@@ -41,7 +41,8 @@ class Embed(Stage):
         placing = self.placing
         lengths = {"lengths": placing.coordinates_are_lengths} if placing.provider.in_row_order else {}
         own = {"diagonal_weight": placing.diagonal_weight, "rows_each": placing.partitions.rows_each, "seed": self.seed}
-        return {**own, **lengths, **placing.provider.lineage(self.name).settings}
+        extra = {"trust_columns": list(placing.extra_columns)} if placing.extra_columns else {}
+        return {**own, **lengths, **extra, **placing.provider.lineage(self.name).settings}
 
     def inputs(self) -> list[str]:
         return [*self.placing.provider.lineage(self.name).inputs, self.placing.model.ledger.digest]

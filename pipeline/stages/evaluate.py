@@ -36,7 +36,8 @@ class Calibrate(SingleStage):
 
     def settings(self) -> Json:
         own = {} if self.placing.provider.in_row_order else {"diagonal_weight": self.placing.diagonal_weight}
-        return {**own, **self.placing.provider.lineage(self.name).settings}
+        extra = {"trust_columns": list(self.placing.extra_columns)} if self.placing.extra_columns else {}
+        return {**own, **extra, **self.placing.provider.lineage(self.name).settings}
 
     def inputs(self) -> list[str]:
         read = self.embedded if self.placing.provider.in_row_order else self.placing.model

@@ -11,10 +11,11 @@ from pipeline.numerics.extension.placement import Answer, Answers
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, Moments, MomentSums
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.spectral import cluster_labels
+from pipeline.plugins import TrustColumn
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.model import CENTERS, load_answers
 from pipeline.stages.providers.provider import Block, Provider
-from pipeline.stages.space import Space, trust_columns
+from pipeline.stages.space import Space, plugin_column, trust_columns
 from pipeline.stages.stage import Outcome
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
@@ -58,6 +59,7 @@ class Placing:
     coordinates_are_lengths: bool
     partitions: RowPartitions
     space: Space | None = None
+    extra_columns: tuple[str, ...] = ()
 
     @cached_property
     def answers(self) -> Answers:
@@ -73,8 +75,8 @@ class Placing:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the trust columns."""
-        return trust_columns(self.answers)
+        """Names of the trust columns, those of plugins last."""
+        return (*trust_columns(self.answers), *self.extra_columns)
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -148,10 +150,15 @@ class Placing:
 
     def trust(self, answer: Answer, nearest: FloatArray) -> FloatArray:
         """Trust columns (p, t) in the user's units; `nearest` are distances to the nearest point."""
-        trust = self.answers.trust_in_units(answer, self.provider.exponent)
-        if self.answers.takes_affinities:
-            return trust
-        return np.column_stack([trust, np.ldexp(nearest, self.provider.exponent)])
+        columns = [self.answers.trust_in_units(answer, self.provider.exponent)]
+        if not self.answers.takes_affinities:
+            columns.append(np.ldexp(nearest, self.provider.exponent)[:, None])
+        columns += [self._extra(plugin_column(name), answer) for name in self.extra_columns]
+        return np.hstack(columns)
+
+    def _extra(self, column: TrustColumn, answer: Answer) -> FloatArray:
+        values = np.asarray(column.values(self.answers.model, answer), dtype=np.float64)
+        return np.ldexp(values, column.degree * self.provider.exponent)[:, None]
 
     @cached_property
     def _centers(self) -> FloatArray | None:

@@ -6,12 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.errors import StoreError
+from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.extension.placement import Answers, answers_of
+from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.model import load_any_model
 from pipeline.stages.stage import Outcome
 from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, Json
 
@@ -55,8 +56,14 @@ class Space:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the trust columns."""
-        return trust_columns(self.answers)
+        """Names of the trust columns, those of plugins last."""
+        return (*trust_columns(self.answers), *self.extra_columns)
+
+    @property
+    def extra_columns(self) -> tuple[str, ...]:
+        """Names of the trust columns that plugins added to the fit."""
+        known = trust_columns(self.answers)
+        return tuple(name for name in self.stages["calibrate"].figures["quantiles"] if name not in known)
 
     @cached_property
     def calibration(self) -> dict[str, FloatArray]:
@@ -75,6 +82,15 @@ def trust_columns(answers: Answers) -> tuple[str, ...]:
     return answers.columns if answers.takes_affinities else (*answers.columns, NEAREST)
 
 
+def plugin_column(name: str) -> TrustColumn:
+    """A trust column that a plugin added."""
+    if name not in LOADED.trust_columns:
+        raise InvalidInputError(
+            f"trust column {name!r} is not known; name in plugins the module that adds it, as the fit did."
+        )
+    return LOADED.trust_columns[name]
+
+
 def registered(registration: StageLedger, coordinates: FloatArray) -> FloatArray:
     """Coordinates (p, a d), d columns each, turned and moved as a registration says, row by row in a fixed order."""
     turn, shift = (registration.read(name).read() for name in ("turn", "shift"))
@@ -89,13 +105,13 @@ def _moved(coordinates: FloatArray, turn: FloatArray, shift: FloatArray) -> Floa
     return moved
 
 
-def row_space(store: DurableLocalStore, manifest: Json) -> Space:
+def row_space(store: Backend, manifest: Json) -> Space:
     """The space of a published run whose rows were compared with the landmarks directly."""
     return Space(published_stages(store, manifest, NEEDED, OPTIONAL), manifest["settings"], manifest["source"])
 
 
 def published_stages(
-    store: DurableLocalStore, manifest: Json, needed: Sequence[str], optional: Sequence[str]
+    store: Backend, manifest: Json, needed: Sequence[str], optional: Sequence[str]
 ) -> dict[str, Outcome]:
     """Stages of a published run by name: all that are needed, and those of the optional ones that are there."""
     stages = {}

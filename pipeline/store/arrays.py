@@ -27,12 +27,13 @@ from numcodecs import Blosc, Zstd
 from numcodecs.abc import Codec as Compressor
 from numpy.typing import DTypeLike
 from zarr.abc.codec import BytesBytesCodec, Codec
-from zarr.abc.store import Store
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
+from zarr.core.buffer import Buffer
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import MemoryStore
 
 from pipeline.errors import StoreError
+from pipeline.store.backend import Backend
 from pipeline.store.objects import Objects, digest_of
 from pipeline.types import AnyArray
 
@@ -129,7 +130,7 @@ def _checksum(data: AnyArray) -> bytes:
 class RowArray:
     """A stored array whose first axis is cut into chunks of `chunk_rows`; the other axes are whole."""
 
-    def __init__(self, store: Store, path: str, metadata: ArrayV3Metadata) -> None:
+    def __init__(self, store: Backend, path: str, metadata: ArrayV3Metadata) -> None:
         self.path = path
         self._objects = Objects(store)
         self._metadata = metadata
@@ -199,7 +200,7 @@ class RowArray:
 
 
 def create_array(
-    store: Store, path: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int, compressed: bool = True
+    store: Backend, path: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int, compressed: bool = True
 ) -> RowArray:
     """An array ready to be written; one that is there already with the same description is taken over as it is."""
     chunks = (max(1, min(chunk_rows, shape[0])), *(max(1, size) for size in shape[1:]))
@@ -235,9 +236,9 @@ def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int
 @lru_cache(64)
 def _template(n_axes: int, dtype: np.dtype[Any], compressed: bool) -> bytes:
     """The description of some array; made in memory, for zarr takes long and would also write all around it."""
-    memory = MemoryStore()
+    written: dict[str, Buffer] = {}
     zarr.create_array(
-        memory,
+        MemoryStore(written),
         name="array",
         shape=(1,) * n_axes,
         chunks=(1,) * n_axes,
@@ -247,10 +248,10 @@ def _template(n_axes: int, dtype: np.dtype[Any], compressed: bool) -> bytes:
         # All chunks in one folder: folders cost as much as files.
         chunk_key_encoding={"name": "default", "separator": "."},
     )
-    return Objects(memory).read_bytes("array/zarr.json") or b""
+    return written["array/zarr.json"].to_bytes()
 
 
-def _ensure_groups(store: Store, path: str) -> None:
+def _ensure_groups(store: Backend, path: str) -> None:
     """Describe every folder above an array as a group, so that any reader of Zarr finds its way."""
     objects = Objects(store)
     parts = path.split("/")[:-1]
@@ -259,7 +260,7 @@ def _ensure_groups(store: Store, path: str) -> None:
             objects.write(key, {"zarr_format": 3, "node_type": "group", "attributes": {}})
 
 
-def open_array(store: Store, path: str, metadata_digest: str | None = None) -> RowArray:
+def open_array(store: Backend, path: str, metadata_digest: str | None = None) -> RowArray:
     """An array to read; with `metadata_digest`, only if its description is still the one that was committed."""
     data = Objects(store).read_bytes(f"{path}/zarr.json")
     if data is None:
@@ -278,7 +279,7 @@ def _metadata(description: bytes) -> ArrayV3Metadata:
     return ArrayV3Metadata.from_dict(json.loads(description))
 
 
-def metadata_digest(store: Store, path: str) -> str:
+def metadata_digest(store: Backend, path: str) -> str:
     """The digest of an array's description, for the commit object that vouches for it."""
     data = Objects(store).read_bytes(f"{path}/zarr.json")
     if data is None:

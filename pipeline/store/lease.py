@@ -14,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from zarr.abc.store import Store
-
 from pipeline.errors import LeaseHeldError
+from pipeline.store.backend import Backend
 from pipeline.store.objects import Objects
 from pipeline.types import Json
 
@@ -27,7 +26,7 @@ NAME = re.compile(r"[0-9]{8}\.json")
 class Lease:
     """The right to write to a run's store, for as long as no later epoch exists."""
 
-    store: Store
+    store: Backend
     epoch: int
     holder: Json
 
@@ -51,7 +50,7 @@ class Lease:
         self.release()
 
 
-def acquire(store: Store, take_over: bool = False) -> Lease:
+def acquire(store: Backend, take_over: bool = False) -> Lease:
     """Take the lease, or raise with the holder's name. A released or dead holder's is taken without asking."""
     objects = Objects(store)
     epoch, holder = _latest(objects)
@@ -69,7 +68,7 @@ def acquire(store: Store, take_over: bool = False) -> Lease:
     return Lease(store, epoch + 1, mine)
 
 
-def held_since(store: Store) -> float | None:
+def held_since(store: Backend) -> float | None:
     """Since when a run that may still be alive holds the store; None if none does."""
     objects = Objects(store)
     epoch, holder = _latest(objects)

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
-from zarr.abc.store import Store
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import RowArray, compression_pays, create_array, even_rows_in, metadata_digest, open_array
+from pipeline.store.backend import Backend
 from pipeline.store.objects import Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 
@@ -47,7 +47,7 @@ def stage_digest(stage: str, version: int, settings: Json, inputs: Sequence[str]
 class StageLedger:
     """The results of one stage under one digest: its arrays, its partitions' commits, its end."""
 
-    store: Store
+    store: Backend
     stage: str
     digest: str
 
@@ -225,7 +225,7 @@ class StageLedger:
         return Objects(self.store)
 
 
-def _declared(store: Store, key: str) -> Json:
+def _declared(store: Backend, key: str) -> Json:
     """An entry of a ledger."""
     value = Objects(store).declared(key)
     if value is None:
@@ -233,7 +233,7 @@ def _declared(store: Store, key: str) -> Json:
     return value
 
 
-def _opened_array(store: Store, path: str, key: str, name: str) -> RowArray:
+def _opened_array(store: Backend, path: str, key: str, name: str) -> RowArray:
     """An array of the stage at a path, which the ledger's entry at a key vouches for."""
     vouched = _declared(store, key)["arrays"]
     if name not in vouched:
@@ -259,7 +259,7 @@ def _part_name(name: str, partition: int) -> str:
     return f"{name}-{partition:08d}"
 
 
-def _array_problems(store: Store, path: str, digest: str) -> list[str]:
+def _array_problems(store: Backend, path: str, digest: str) -> list[str]:
     try:
         array = open_array(store, path, digest)
     except StoreError as error:

@@ -1,34 +1,25 @@
-"""Small JSON objects beside the arrays, through the same Zarr store, each written whole or not at all."""
+"""Small JSON objects beside the arrays, in the same backend, each written whole or not at all."""
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
-
-from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 from pipeline.errors import StoreError
-from pipeline.store.durable import PARTIAL_SUFFIX, DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.types import Json
 
 SEAL = "seal"
 
 
 class Objects:
-    """Keys and JSON values. Keys are relative and stay below the store's root."""
+    """JSON values by key in a backend; refuses to change one that was opened for reading."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Backend) -> None:
         self.store = store
 
     def read_bytes(self, key: str) -> bytes | None:
-        if isinstance(self.store, DurableLocalStore):
-            return self.store.read_now(checked_key(key))
-        buffer = sync(self.store.get(checked_key(key), default_buffer_prototype()))
-        return None if buffer is None else buffer.to_bytes()
+        return self.store.read(key)
 
     def read(self, key: str) -> Json | None:
         """The object at `key`, or None if there is none; damaged text is an error that names it."""
@@ -38,10 +29,8 @@ class Objects:
         self.write_bytes(key, canonical(value))
 
     def write_bytes(self, key: str, data: bytes | memoryview) -> None:
-        if isinstance(self.store, DurableLocalStore):
-            self.store.write_now(checked_key(key), data)
-        else:
-            sync(self.store.set(checked_key(key), _buffer(bytes(data))))
+        self._require_writable()
+        self.store.write(key, data)
 
     def declare(self, values: Mapping[str, Json]) -> None:
         """Write objects that vouch for others: all that was written before is made durable first, then they are.
@@ -67,49 +56,45 @@ class Objects:
             raise StoreError(f"{self.store}/{key} is damaged: {error}.") from error
 
     def create(self, key: str, value: Json) -> bool:
-        """Write unless there is an object already; whether this call wrote it. `value` must be unlike any other's."""
-        sync(self.store.set_if_not_exists(checked_key(key), _buffer(canonical(value))))
+        """Write unless there is an object already, and say whether this call did. Every caller's value must differ.
+
+        The answer to a write can be lost on the way, so the object is read back and compared.
+        """
+        self._require_writable()
+        self.store.create(key, canonical(value))
         self.flush()
         return self.read_bytes(key) == canonical(value)
 
     def exists(self, key: str) -> bool:
-        return not self.missing([key])
-
-    def missing(self, keys: list[str]) -> list[str]:
-        """Those of some keys that there is nothing at, found together."""
-        if isinstance(self.store, DurableLocalStore):
-            return [key for key in keys if not self.store.exists_now(checked_key(key))]
-        found = sync(_gathered([self.store.exists(checked_key(key)) for key in keys]))
-        return [key for key, there in zip(keys, found, strict=True) if not there]
+        return self.store.exists(key)
 
     def written_at(self, key: str) -> float | None:
-        """When an object was written, in seconds since the epoch; None if it is not there or nobody knows."""
-        return self.store.written_at_now(checked_key(key)) if isinstance(self.store, DurableLocalStore) else None
+        """When an object was written, in seconds since the epoch; None if there is none."""
+        return self.store.written_at(key)
 
     def flush(self) -> None:
-        """Make durable what was written so far."""
-        if isinstance(self.store, DurableLocalStore):
-            self.store.flush()
+        """Make everything written so far durable."""
+        self.store.flush()
 
     def adopt(self, key: str) -> None:
-        """Answer for an object that somebody else wrote, and perhaps never made durable."""
-        if isinstance(self.store, DurableLocalStore):
-            self.store.adopt(checked_key(key))
+        """Have the next flush cover an object that somebody else wrote, and perhaps never made durable."""
+        self.store.adopt(key)
 
     def delete(self, key: str) -> None:
-        sync(self.store.delete(checked_key(key)))
+        self._require_writable()
+        self.store.delete(key)
 
     def delete_below(self, prefix: str) -> None:
-        sync(self.store.delete_dir(checked_key(prefix)))
+        self._require_writable()
+        self.store.delete_below(prefix)
 
     def names(self, prefix: str) -> list[str]:
-        """The names directly below `prefix` ("" for the root), sorted; writes under way are not there yet."""
-        below = checked_key(prefix) if prefix else ""
-        if isinstance(self.store, DurableLocalStore):
-            names = self.store.names_now(below)
-        else:
-            names = sync(_collected(self.store, below))
-        return sorted(name for name in names if not name.endswith(PARTIAL_SUFFIX))
+        """The names directly below `prefix` ("" for the root), sorted."""
+        return sorted(self.store.names(prefix))
+
+    def _require_writable(self) -> None:
+        if self.store.read_only:
+            raise ValueError(f"{self.store} was opened for reading only.")
 
 
 def _parsed(data: bytes) -> Json:
@@ -136,21 +121,6 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}")
 
 
-async def _gathered(questions: list[Any]) -> list[bool]:
-    return list(await asyncio.gather(*questions))
-
-
-async def _collected(store: Store, prefix: str) -> list[str]:
-    return [name async for name in store.list_dir(prefix)]
-
-
-def checked_key(key: str) -> str:
-    """`key` if it stays below the root of a store."""
-    if not key or any(part in ("", ".", "..") for part in key.split("/")):
-        raise StoreError(f"key {key!r} leaves the store's root or is malformed; keys are relative names joined by '/'.")
-    return key
-
-
 def canonical(value: Json) -> bytes:
     """JSON text that is the same bytes for the same value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
@@ -158,7 +128,3 @@ def canonical(value: Json) -> bytes:
 
 def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _buffer(data: bytes) -> Any:
-    return default_buffer_prototype().buffer.from_bytes(data)

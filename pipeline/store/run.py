@@ -14,10 +14,9 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from zarr.abc.store import Store
-
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.store.durable import PARTIAL_SUFFIX, DurableLocalStore
+from pipeline.store import open_backend
+from pipeline.store.backend import Backend
 from pipeline.store.ledger import FORMAT_VERSION, StageLedger
 from pipeline.store.objects import Objects
 from pipeline.types import Json
@@ -35,22 +34,10 @@ KINDS = {
 }
 
 
-def local_path(url: str | Path) -> Path:
-    """The folder that `url` names."""
-    text = str(url)
-    if "://" in text and not text.startswith("file://"):
-        raise InvalidInputError(f"store={text!r} is not a local path; runs are kept in local folders.")
-    return Path(text.removeprefix("file://"))
-
-
-def create_run(url: str | Path, kind: str = FIT) -> DurableLocalStore:
-    """The store of a new or earlier run of a kind, ready to be written; anything else that is there is refused."""
-    root = local_path(url)
-    if root.exists() and not root.is_dir():
-        raise InvalidInputError(f"store={str(url)!r} is a file; name a folder that is empty or not there yet.")
-    store = DurableLocalStore(root)
-    # A write of the very first file may have been interrupted.
-    if root.exists() and any(not path.name.endswith(PARTIAL_SUFFIX) for path in root.iterdir()):
+def create_run(url: str | Path, kind: str = FIT) -> Backend:
+    """The store of a new or earlier run of a kind, ready to be written; refused if anything else is there."""
+    store = open_backend(url)
+    if store.names(""):
         check_format(store)
         if kind_of(store) != kind:
             raise InvalidInputError(
@@ -61,26 +48,25 @@ def create_run(url: str | Path, kind: str = FIT) -> DurableLocalStore:
     try:
         Objects(store).write(MARKER, marker)
     except OSError as error:
-        raise StoreError(f"{root} cannot be written: {error.strerror or error}; choose another place.") from error
+        raise StoreError(f"{store} cannot be written: {error.strerror or error}; choose another place.") from error
     return store
 
 
-def open_store(url: str | Path, writable: bool = False) -> DurableLocalStore:
+def open_store(url: str | Path, writable: bool = False) -> Backend:
     """The store of an existing run."""
-    root = local_path(url)
-    if not root.is_dir():
-        raise InvalidInputError(f"store={str(url)!r} does not exist; run `trigpoint fit` to make one.")
-    store = DurableLocalStore(root, read_only=not writable)
+    store = open_backend(url, read_only=not writable)
+    if not store.names(""):
+        raise InvalidInputError(f"store={str(url)!r} does not exist or is empty; run `trigpoint fit` to make one.")
     check_format(store)
     return store
 
 
-def kind_of(store: Store) -> str:
+def kind_of(store: Backend) -> str:
     """What a store holds, one of KINDS."""
     return str((Objects(store).read(MARKER) or {}).get("kind", FIT))
 
 
-def check_format(store: Store) -> None:
+def check_format(store: Backend) -> None:
     """Refuse what is not a run, or a run of a format that this version does not know."""
     marker = Objects(store).read(MARKER)
     if marker is None:
@@ -94,22 +80,18 @@ def check_format(store: Store) -> None:
         )
 
 
-def write_journal(store: Store, entries: list[Json]) -> None:
+def write_journal(store: Backend, entries: list[Json]) -> None:
     """Remember the stages of the command under way."""
     Objects(store).declare({JOURNAL: {"stages": entries}})
 
 
-def read_journal(store: Store) -> list[Json]:
+def read_journal(store: Backend) -> list[Json]:
     value = Objects(store).declared(JOURNAL)
     return [] if value is None else list(value["stages"])
 
 
-def journaled_paths(root: Path, beside_published: bool = False) -> list[str]:
-    """Where the stages of the latest command keep their results, or those that are not published; none if there is no
-    run."""
-    if not (root / JOURNAL).is_file():
-        return []
-    store = DurableLocalStore(root, read_only=True)
+def journaled_paths(store: Backend, beside_published: bool = False) -> list[str]:
+    """Paths of the results of the latest command's stages, or only of those that are not published."""
     try:
         entries = [(entry["stage"], entry["digest"]) for entry in read_journal(store)]
         published = _published_results(store) if beside_published else {}
@@ -118,13 +100,13 @@ def journaled_paths(root: Path, beside_published: bool = False) -> list[str]:
     return [f"{stage}/{digest}" for stage, digest in entries if (stage, digest) not in published]
 
 
-def write_plan(store: Store, seconds: Mapping[str, float]) -> None:
+def write_plan(store: Backend, seconds: Mapping[str, float]) -> None:
     """Remember how long each stage of the command under way is thought to take."""
     if dict(seconds) != read_plan(store):
         Objects(store).declare({PLAN: {"seconds": dict(seconds)}})
 
 
-def read_plan(store: Store) -> dict[str, float]:
+def read_plan(store: Backend) -> dict[str, float]:
     """Seconds of each stage, as planned; empty if nothing is known."""
     try:
         value = Objects(store).declared(PLAN)
@@ -133,7 +115,7 @@ def read_plan(store: Store) -> dict[str, float]:
     return {} if value is None else dict(value["seconds"])
 
 
-def publish(store: Store, manifest: Json, ledgers: list[StageLedger], version: str | None = None) -> Json:
+def publish(store: Backend, manifest: Json, ledgers: list[StageLedger], version: str | None = None) -> Json:
     """Make these stages the published ones, in one write; none if they are. The manifest as it is published.
 
     With a version's name, what was published until now stays a version, and from then on it does whatever comes.
@@ -187,30 +169,30 @@ def _without_name(manifest: Json) -> Json:
     return {key: value for key, value in manifest.items() if key not in ("version", "number")}
 
 
-def read_manifest(store: Store) -> Json | None:
+def read_manifest(store: Backend) -> Json | None:
     """What is published, if anything is; a manifest that was changed is an error."""
     return Objects(store).declared(MANIFEST)
 
 
-def published_manifest(store: DurableLocalStore, version: str | None = None) -> Json:
+def published_manifest(store: Backend, version: str | None = None) -> Json:
     """What is published, under a version's name if one is given; an error if there is no such thing."""
     manifest = read_manifest(store) if version is None else read_version(store, version)
     if manifest is None and version is not None:
         listed = ", ".join(versions(store)) or "there are none"
-        raise InvalidInputError(f"version={version!r} is not in {store.root}; versions: {listed}.")
+        raise InvalidInputError(f"version={version!r} is not in {store}; versions: {listed}.")
     if manifest is None:
         raise StoreError(
-            f"{store.root} has nothing published yet; run the fit to its end (`trigpoint status` tells how far it is)."
+            f"{store} has nothing published yet; run the fit to its end (`trigpoint status` tells how far it is)."
         )
     return manifest
 
 
-def versions(store: Store) -> list[str]:
+def versions(store: Backend) -> list[str]:
     """The names of the versions that can be read, in the order of their making."""
     return [version_name(state) for state in states(store)]
 
 
-def states(store: Store) -> list[Json]:
+def states(store: Backend) -> list[Json]:
     """The manifests of all versions, in the order of their making; none where only one state can ever be."""
     if kind_of(store) != FIT:
         return []
@@ -220,7 +202,7 @@ def states(store: Store) -> list[Json]:
     return sorted(known.values(), key=version_number)
 
 
-def read_version(store: Store, name: str) -> Json | None:
+def read_version(store: Backend, name: str) -> Json | None:
     """The manifest of a version."""
     if not VERSION_NAME.fullmatch(name):
         return None
@@ -231,7 +213,7 @@ def read_version(store: Store, name: str) -> Json | None:
     return Objects(store).declared(f"{VERSIONS}/{name}.json")
 
 
-def drop_versions(store: Store, n_kept: int) -> list[str]:
+def drop_versions(store: Backend, n_kept: int) -> list[str]:
     """Forget all but the newest versions and the published one; the names of those. Their results become superseded."""
     published = read_manifest(store)
     names = versions(store)
@@ -241,18 +223,18 @@ def drop_versions(store: Store, n_kept: int) -> list[str]:
     return old
 
 
-def _kept_versions(store: Store) -> dict[str, Json]:
+def _kept_versions(store: Backend) -> dict[str, Json]:
     names = [name.removesuffix(".json") for name in Objects(store).names(VERSIONS) if name.endswith(".json")]
     found = ((name, Objects(store).declared(f"{VERSIONS}/{name}.json")) for name in names)
     return {name: state for name, state in found if state is not None}
 
 
-def published_ledger(store: Store, manifest: Json, stage: str) -> StageLedger:
+def published_ledger(store: Backend, manifest: Json, stage: str) -> StageLedger:
     """The published results of one stage."""
     return StageLedger(store, stage, manifest["stages"][stage]["digest"])
 
 
-def damaged(store: Store) -> list[str]:
+def damaged(store: Backend) -> list[str]:
     """Everything in the published state, in a version or in what is under way that is not as it was written."""
     published = _published_results(store)
     problems = []
@@ -264,7 +246,7 @@ def damaged(store: Store) -> list[str]:
     return problems
 
 
-def superseded(store: Store, stages: Sequence[str]) -> list[str]:
+def superseded(store: Backend, stages: Sequence[str]) -> list[str]:
     """Paths of these stages' results that no published state, no version and no command under way uses."""
     used = {*_published_results(store), *((entry["stage"], entry["digest"]) for entry in read_journal(store))}
     objects = Objects(store)
@@ -272,19 +254,14 @@ def superseded(store: Store, stages: Sequence[str]) -> list[str]:
     return [f"{stage}/{digest}" for stage, digest in found if (stage, digest) not in used]
 
 
-def _published_results(store: Store) -> dict[tuple[str, str], str]:
+def _published_results(store: Backend) -> dict[tuple[str, str], str]:
     """Stage and digest of all that is published, now or as a version, with the seals of their ledgers."""
     manifest = read_manifest(store)
     published = [*([] if manifest is None else [manifest]), *states(store)]
     return {(stage, entry["digest"]): entry["seal"] for state in published for stage, entry in state["stages"].items()}
 
 
-def size(store: DurableLocalStore, path: str) -> int:
-    """Bytes of the files below `path`."""
-    return sum(file.stat().st_size for file in (store.root / path).rglob("*") if file.is_file())
-
-
-def remove(store: Store, path: str) -> None:
+def remove(store: Backend, path: str) -> None:
     """Delete one stage's results, what vouches for others before them: an interruption never leaves a vouched-for gap.
 
     The end of the stage goes first, then the partitions' entries, then the data.

@@ -22,8 +22,8 @@ from pipeline.fanout.cluster import CONFIG
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.stage import run_stage, serially
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import made_with
+from pipeline.store.local import LocalBackend
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -35,7 +35,7 @@ def stage(tmp_path):
 
 
 def ran(stage, root, execute):
-    with lease.acquire(DurableLocalStore(root)) as held:
+    with lease.acquire(LocalBackend(root)) as held:
         return run_stage(held, stage, execute).figures
 
 
@@ -141,7 +141,7 @@ def test_a_cluster_that_dies_is_told_and_what_is_complete_is_kept(stage, tmp_pat
             assert any("Registered to" in line for line in worker.stderr)
             processes = {"scheduler": scheduler, "workers": worker}
             settings = ClusterSettings(kind="address", address=address, wait_seconds=2)
-            with executor(settings) as execute, lease.acquire(DurableLocalStore(tmp_path / "run")) as held:
+            with executor(settings) as execute, lease.acquire(LocalBackend(tmp_path / "run")) as held:
 
                 def killing(work, partitions, computed):
                     def at_the_third(partition):

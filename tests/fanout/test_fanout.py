@@ -15,7 +15,7 @@ from pipeline.fanout import rounds
 from pipeline.fanout.rounds import BATCH_SECONDS, LARGEST_BATCH, TRIES, Pace, batch_size
 from pipeline.stages.stage import Work, ledger_of, run_stage, serially
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def marks(tmp_path):
 
 
 def ran(stage, root, execute):
-    with lease.acquire(DurableLocalStore(root)) as held:
+    with lease.acquire(LocalBackend(root)) as held:
         return run_stage(held, stage, execute)
 
 
 def committed(stage, root):
-    with lease.acquire(DurableLocalStore(root), take_over=True) as held:
+    with lease.acquire(LocalBackend(root), take_over=True) as held:
         return ledger_of(held, stage).complete()
 
 
@@ -110,7 +110,7 @@ def test_a_partition_that_always_kills_its_worker_is_named_after_bounded_tries(c
 
 @pytest.mark.cluster
 def test_what_a_dead_worker_committed_is_not_computed_again(cluster, marks, tmp_path):
-    with lease.acquire(DurableLocalStore(tmp_path / "run")) as held:
+    with lease.acquire(LocalBackend(tmp_path / "run")) as held:
         ledger = ledger_of(held, Scripted(marks, 12))
         stage = Scripted(marks, 12, "commit and die", written_by_a_dead_worker=ledger)
         run_stage(held, stage, cluster)
@@ -131,14 +131,14 @@ def test_an_interruption_takes_back_what_waits(cluster, marks, tmp_path):
     def interrupted(_partition):
         raise KeyboardInterrupt
 
-    with lease.acquire(DurableLocalStore(tmp_path / "run")) as held, pytest.raises(KeyboardInterrupt):
+    with lease.acquire(LocalBackend(tmp_path / "run")) as held, pytest.raises(KeyboardInterrupt):
         cluster(Work(held, stage, ledger_of(held, stage)), range(400), interrupted)
     ran(stage, tmp_path / "run", cluster)
     assert sum(stage.n_calls().values()) <= 400 + 4 * LARGEST_BATCH
 
 
 def test_a_run_that_lost_its_store_commits_nothing_more(cluster, marks, tmp_path):
-    store = DurableLocalStore(tmp_path / "run")
+    store = LocalBackend(tmp_path / "run")
     stage = Scripted(marks, 10)
     with lease.acquire(store) as held:
         lease.acquire(store, take_over=True)

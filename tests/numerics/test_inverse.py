@@ -5,6 +5,7 @@ import pytest
 from scipy.interpolate import RBFInterpolator
 from scipy.spatial.distance import cdist
 
+from benchmarks.papers.left_out import leave_one_out, shared_leave_one_out
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.inverse import algebra
 from pipeline.numerics.inverse.interpolant import (
@@ -23,7 +24,6 @@ from pipeline.numerics.inverse.interpolant import (
     stencils,
     whole_fill_distance,
 )
-from pipeline.numerics.inverse.left_out import leave_one_out, shared_leave_one_out
 
 GAUSSIAN, SHEPARD = Kernel("gaussian", scale=0.7), Kernel("shepard")
 # About how far the points of a problem are from each other.

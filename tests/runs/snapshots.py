@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pytest
 
-from pipeline.store import run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store import BACKENDS
+from pipeline.store.local import LocalBackend
 
 
-class SnapshotStore(DurableLocalStore):
+class SnapshotStore(LocalBackend):
     """Before every write and deletion, keeps what a kill at that moment would leave: all before it, half of it.
 
     The first is that of a key which begins with `since`.
@@ -40,17 +40,21 @@ class SnapshotStore(DurableLocalStore):
         half.parent.mkdir(parents=True, exist_ok=True)
         half.with_name(f".{half.name}.0.partial").write_bytes(b"half")
 
-    def write_now(self, key, data, exclusive=False):
+    def write(self, key, data):
         self._snapshot(key)
-        super().write_now(key, data, exclusive)
+        super().write(key, data)
 
-    async def delete(self, key):
+    def create(self, key, data):
         self._snapshot(key)
-        await super().delete(key)
+        return super().create(key, data)
 
-    async def delete_dir(self, prefix):
+    def delete(self, key):
+        self._snapshot(key)
+        super().delete(key)
+
+    def delete_below(self, prefix):
         self._snapshot(f"{prefix}/all")
-        await super().delete_dir(prefix)
+        super().delete_below(prefix)
 
 
 def bury_the_holder(root):
@@ -71,6 +75,6 @@ def committed(root):
 def snapshots_of(folder, work):
     """Do some work, with a snapshot of its store below `folder` for every operation; the keys of the operations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "DurableLocalStore", SnapshotStore.start(folder))
+        patch.setitem(BACKENDS, "file", SnapshotStore.start(folder))
         work()
     return SnapshotStore.taken

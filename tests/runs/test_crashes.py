@@ -8,14 +8,14 @@ from small import Counting, contents, extended, fitted, roll_file
 from snapshots import bury_the_holder, committed, snapshots_of
 
 from pipeline.stages import embed
-from pipeline.store import durable
+from pipeline.store import local
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
     """A kill leaves what was written, synced or not; and a small sample is as good to compare."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "_sync", lambda _: None)
+        patch.setattr(local, "_sync", lambda _: None)
         patch.setattr(embed, "MOST_SAMPLED", 150)
         yield
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pipeline.numerics.inverse.left_out import leave_one_out
 from small import Counting, contents, extended, fitted, roll_file
 
 from pipeline import open_run
@@ -17,7 +18,6 @@ from pipeline.jobs.invert import STAGES, invert, memory_of_inversion, prepare_in
 from pipeline.jobs.refit import refit
 from pipeline.methods import RADIAL_FUNCTIONS
 from pipeline.numerics.inverse import interpolant as inverse
-from pipeline.numerics.inverse.left_out import leave_one_out
 from pipeline.settings import ClusterSettings, InvertSettings, RefitSettings, fit_settings, job_settings
 from pipeline.sources import open_source, partitions
 from pipeline.sources.source import take_rows

@@ -17,7 +17,7 @@ from pipeline.stages.graph.connected import connected_graph
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.graph.space import exportable_space
 from pipeline.stages.publish import COORDINATES
-from pipeline.store import durable, run
+from pipeline.store import local, run
 
 N_TRAINING = 4500
 
@@ -304,7 +304,7 @@ def killed(tmp_path_factory):
     fitted(saved(folder, "roll.npy", on_the_roll(N_TRAINING, 0, 3)), folder / "run", n_landmarks=16)
     np.save(folder / "new.npy", on_the_roll(50, 1, 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "_sync", lambda _: None)
+        patch.setattr(local, "_sync", lambda _: None)
         taken = snapshots_of(folder / "first", lambda: exported(folder / "run", folder / "model", 200))
         shutil.copytree(folder / "model", folder / "smaller")
         again = snapshots_of(folder / "second", lambda: exported(folder / "run", folder / "model", 300))

@@ -13,7 +13,6 @@ from small import SETTINGS, Counting, contents, fitted
 from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout import executor
-from pipeline.jobs import plan
 from pipeline.jobs.fit import fit
 from pipeline.jobs.refit import prepare_refit
 from pipeline.numerics.datasets import swiss_roll
@@ -22,7 +21,7 @@ from pipeline.numerics.models import catalog as configurations
 from pipeline.numerics.statistics.quality import rigid_motion
 from pipeline.settings import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.stages.publish import COORDINATES
-from pipeline.store import run
+from pipeline.store import local, run
 
 # Of the distances between where old rows were and where they are, relative to the spread of the roll. New points
 # shorten the paths between old ones and bring other landmarks, which no rigid motion makes up for.
@@ -122,7 +121,7 @@ class StopAfter(Counting):
 
 def test_the_disk_that_old_versions_take_is_not_counted_on(roll, twice, store, monkeypatch):
     """Of what the latest command has left only what a refit will take up: not what stays as the version before."""
-    monkeypatch.setattr(plan.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**12))
+    monkeypatch.setattr(local.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**12))
     given = job_settings(RefitSettings, {"store": str(store), "new": str(roll.new)})
     assert prepare_refit(given).plan.free_disk == 10**12
     with pytest.raises(Stopped):
@@ -246,7 +245,7 @@ def test_what_cannot_be_done_is_said_before_computing(small, tmp_path):
     ):
         with pytest.raises(InvalidInputError, match=message):
             refitted(store, *given, **settings)
-    with pytest.raises(InvalidInputError, match="does not exist; run `trigpoint fit`"):
+    with pytest.raises(InvalidInputError, match="does not exist or is empty; run `trigpoint fit`"):
         refitted(tmp_path / "nowhere", new)
     assert contents(store) == before
 

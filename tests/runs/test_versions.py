@@ -17,15 +17,15 @@ from pipeline.jobs.refit import STAGES
 from pipeline.settings import ExtendSettings, job_settings
 from pipeline.stages import embed
 from pipeline.stages.publish import COORDINATES
-from pipeline.store import durable, run
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store import BACKENDS, local, run
+from pipeline.store.local import LocalBackend
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
     """A kill leaves what was written, synced or not; and a small sample is as good to compare."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "_sync", lambda _: None)
+        patch.setattr(local, "_sync", lambda _: None)
         patch.setattr(embed, "MOST_SAMPLED", 150)
         yield
 
@@ -192,15 +192,15 @@ def test_at_every_write_of_the_switch_each_version_is_whole(roll, tmp_path, monk
     """What a reader would find before and after each write, in whatever moment it comes."""
     store, found = copied(roll.run, tmp_path / "run"), []
 
-    class Watched(DurableLocalStore):
-        def write_now(self, key, data, exclusive=False):
-            super().write_now(key, data, exclusive)
+    class Watched(LocalBackend):
+        def write(self, key, data):
+            super().write(key, data)
             found.append((key, seen_whole(store, roll)))
             assert published(store, "1") == roll.first
 
     early = open_run(store)
     assert early.n_rows == N_OLD
-    monkeypatch.setattr(run, "DurableLocalStore", Watched)
+    monkeypatch.setitem(BACKENDS, "file", Watched)
     refitted(store, roll.new)
     switch = [key for key, _ in found].index("manifest.json")
     assert found[switch - 1][0] == "versions/1.json"
@@ -216,7 +216,7 @@ def killed(roll):
     folder.mkdir()
     whole = copied(roll.run, folder / "whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "DurableLocalStore", SnapshotStore.start(folder / "snapshots", "register/"))
+        patch.setitem(BACKENDS, "file", SnapshotStore.start(folder / "snapshots", "register/"))
         refitted(whole, roll.new)
     return SimpleNamespace(folder=folder / "snapshots", expected=contents(whole), operations=SnapshotStore.taken)
 

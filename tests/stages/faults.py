@@ -2,29 +2,21 @@
 
 from typing import Any
 
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 
 class Crash(BaseException):
     """Stands for the death of the process: no handler of the program may catch it."""
 
 
-class FaultyStore(DurableLocalStore):
+class FaultyStore(LocalBackend):
     """Counts writes and deletions, and dies at the `crash_at`-th of them: before it, or halfway through it."""
 
-    def __init__(
-        self, root: Any, *, crash_at: int | None = None, halfway: bool = False, read_only: bool = False
-    ) -> None:
-        super().__init__(root, read_only=read_only)
+    def __init__(self, root: Any, *, crash_at: int | None = None, halfway: bool = False) -> None:
+        super().__init__(root)
         self.crash_at = crash_at
         self.halfway = halfway
         self.operations: list[str] = []
-
-    def with_read_only(self, read_only: bool = False) -> "FaultyStore":
-        # The view shares the count: zarr makes views of its own.
-        view = FaultyStore(self.root, crash_at=self.crash_at, halfway=self.halfway, read_only=read_only)
-        view.operations = self.operations
-        return view
 
     def _count(self, key: str) -> None:
         self.operations.append(key)
@@ -35,10 +27,14 @@ class FaultyStore(DurableLocalStore):
                 path.with_name(f".{path.name}.0.partial").write_bytes(b"half")
             raise Crash(key)
 
-    def write_now(self, key: str, data: bytes, exclusive: bool = False) -> None:
+    def write(self, key: str, data: bytes | memoryview) -> None:
         self._count(key)
-        super().write_now(key, data, exclusive)
+        super().write(key, data)
 
-    async def delete(self, key: str) -> None:
+    def create(self, key: str, data: bytes) -> bool:
         self._count(key)
-        await super().delete(key)
+        return super().create(key, data)
+
+    def delete(self, key: str) -> None:
+        self._count(key)
+        super().delete(key)

@@ -27,8 +27,8 @@ from pipeline.stages.graph.components import Components, spanning_links
 from pipeline.stages.graph.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, run_stage
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger
+from pipeline.store.local import LocalBackend
 
 
 def two_islands():
@@ -76,7 +76,7 @@ CASES = {
 
 
 def cells_of(folder):
-    ledger = StageLedger(DurableLocalStore(folder), "cells", next(p.name for p in (folder / "cells").glob("*/")))
+    ledger = StageLedger(LocalBackend(folder), "cells", next(p.name for p in (folder / "cells").glob("*/")))
     return Outcome(ledger, ledger.finished(), 0)
 
 

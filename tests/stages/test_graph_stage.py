@@ -10,12 +10,12 @@ from pipeline.numerics.geodesics.graph import component_labels, neighbor_graph
 from pipeline.stages.graph.graph import Graph
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 
 def graph_of(folder, data, k, rows_each):
     _, ordered, found = neighbors_of(folder, data, k, rows_each)
-    with lease.acquire(DurableLocalStore(folder)) as held:
+    with lease.acquire(LocalBackend(folder)) as held:
         return ordered, found, run_stage(held, Graph(ordered, found))
 
 

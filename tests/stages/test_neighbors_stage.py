@@ -18,7 +18,7 @@ from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 DATA = {
     "roll": lambda: swiss_roll(14_000, seed=0).points,
@@ -44,7 +44,7 @@ def with_outliers(data):
 
 
 def neighbors_of(folder, data, k, rows_each=2500, recall=0.995):
-    with lease.acquire(DurableLocalStore(folder)) as held:
+    with lease.acquire(LocalBackend(folder)) as held:
         cut, source = RowPartitions(len(data), 1), open_source(data)
         scaled = PreparedSource(source, run_stage(held, Validate(source, cut)))
         cells = run_stage(held, Cells(scaled, cut, seed=0))

@@ -18,14 +18,14 @@ from pipeline.stages.providers.estimated import Subset
 from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectCandidates, ScanObjects, landmark_objects
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger
+from pipeline.store.local import LocalBackend
 
 
 @pytest.fixture
 def done(tmp_path):
     """Runs stages in a store."""
-    with lease.acquire(DurableLocalStore(tmp_path / "store")) as held:
+    with lease.acquire(LocalBackend(tmp_path / "store")) as held:
         yield lambda stage, **options: run_stage(held, stage, **options)
 
 

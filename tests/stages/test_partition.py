@@ -12,7 +12,7 @@ from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 
 def partitioned(store, data, grains_each=1, rows_each=3000):
@@ -41,7 +41,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory, data):
-    return partitioned(DurableLocalStore(tmp_path_factory.mktemp("run")), data)
+    return partitioned(LocalBackend(tmp_path_factory.mktemp("run")), data)
 
 
 def test_every_row_is_there_once_with_its_point(outcome, data):
@@ -71,7 +71,7 @@ def test_groups_of_cells_keep_to_their_size(outcome):
 
 @pytest.mark.parametrize(("grains_each", "rows_each"), [(2, 3000), (9, 100_000), (1, 500)])
 def test_results_do_not_depend_on_the_partitions(tmp_path, outcome, data, grains_each, rows_each):
-    _, _, other = partitioned(DurableLocalStore(tmp_path), data, grains_each, rows_each)
+    _, _, other = partitioned(LocalBackend(tmp_path), data, grains_each, rows_each)
     for name in ("points", "rows", "first", "sizes"):
         np.testing.assert_array_equal(gathered(other, name), gathered(outcome[2], name))
 
@@ -79,7 +79,7 @@ def test_results_do_not_depend_on_the_partitions(tmp_path, outcome, data, grains
 def test_identical_rows_become_one_node_named_by_the_first(tmp_path, data):
     rng = np.random.default_rng(0)
     chosen = rng.integers(0, 300, size=9000)
-    _, _, ordered = partitioned(DurableLocalStore(tmp_path), data[chosen])
+    _, _, ordered = partitioned(LocalBackend(tmp_path), data[chosen])
     assert ordered.figures["n_nodes"] == len(np.unique(chosen))
     first, rows = gathered(ordered, "first"), gathered(ordered, "rows")
     bases = np.concatenate([[0], np.cumsum(ordered.figures["nodes_each"])])
@@ -93,7 +93,7 @@ def test_identical_rows_become_one_node_named_by_the_first(tmp_path, data):
 @pytest.mark.parametrize(("dtype", "stored"), [("f4", np.float32), ("u1", np.float32), ("i8", np.float64)])
 def test_points_are_kept_exactly_in_the_narrowest_type_that_holds_them(tmp_path, dtype, stored):
     table = np.random.default_rng(0).integers(0, 200, size=(5000, 20)).astype(dtype)
-    _, _, ordered = partitioned(DurableLocalStore(tmp_path), table)
+    _, _, ordered = partitioned(LocalBackend(tmp_path), table)
     points = gathered(ordered, "points")
     assert points.dtype == stored
     scale = 2.0 ** np.frexp(np.abs(table.astype(float)).max())[1]

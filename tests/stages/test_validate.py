@@ -10,7 +10,7 @@ from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.stage import run_stage
 from pipeline.stages.validate import Validate
 from pipeline.store import lease
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.local import LocalBackend
 
 N_ROWS = 3 * GRAIN_ROWS + 100
 
@@ -48,7 +48,7 @@ def contents(store):
 
 
 def test_figures_describe_the_source(tmp_path, data):
-    outcome = validated(DurableLocalStore(tmp_path), data)
+    outcome = validated(LocalBackend(tmp_path), data)
     assert outcome.n_computed == 4
     figures = outcome.figures
     assert (figures["n_rows"], figures["n_columns"], figures["dtype"]) == (N_ROWS, 3, "<f8")
@@ -59,7 +59,7 @@ def test_figures_describe_the_source(tmp_path, data):
 
 
 def test_a_second_run_computes_nothing(tmp_path, data):
-    store = DurableLocalStore(tmp_path)
+    store = LocalBackend(tmp_path)
     first = validated(store, data)
     before = contents(store)
     second = validated(store, data)
@@ -71,14 +71,14 @@ def test_a_second_run_computes_nothing(tmp_path, data):
 
 @pytest.mark.parametrize("grains_each", [2, 3, 100])
 def test_results_do_not_depend_on_the_size_of_partitions(tmp_path, data, grains_each):
-    small = validated(DurableLocalStore(tmp_path / "a"), data)
-    large = validated(DurableLocalStore(tmp_path / "b"), data, grains_each)
+    small = validated(LocalBackend(tmp_path / "a"), data)
+    large = validated(LocalBackend(tmp_path / "b"), data, grains_each)
     assert {**large.figures, "rows_each": 0} == {**small.figures, "rows_each": 0}
     np.testing.assert_array_equal(large.ledger.read("moments").read(), small.ledger.read("moments").read())
 
 
 def test_another_content_has_another_name(tmp_path, data):
-    store = DurableLocalStore(tmp_path)
+    store = LocalBackend(tmp_path)
     changed = data.copy()
     changed[-1, 0] += 1
     first, second = validated(store, data), validated(store, changed)
@@ -91,18 +91,18 @@ def test_bad_entries_are_counted_and_named_in_all_partitions(tmp_path, data):
     spoiled[[5, GRAIN_ROWS + 7], 1] = np.nan
     spoiled[-1] = np.inf
     with pytest.raises(InvalidInputError, match=rf"5 NaN .* first in rows 5, {GRAIN_ROWS + 7}, {N_ROWS - 1} "):
-        validated(DurableLocalStore(tmp_path), spoiled)
+        validated(LocalBackend(tmp_path), spoiled)
 
 
 @pytest.mark.parametrize("scale", [1e200, 1e-200])
 def test_sizes_beyond_reach_are_refused(tmp_path, data, scale):
     with pytest.raises(InvalidInputError, match="rescale"):
-        validated(DurableLocalStore(tmp_path), data * scale)
+        validated(LocalBackend(tmp_path), data * scale)
 
 
 def test_whole_numbers_are_taken(tmp_path):
     table = np.arange(300, dtype=np.uint8)[:, None] % 7
-    figures = validated(DurableLocalStore(tmp_path), table).figures
+    figures = validated(LocalBackend(tmp_path), table).figures
     assert (figures["largest"], figures["dtype"]) == (6.0, "|u1")
 
 
@@ -130,9 +130,9 @@ class TestCrash:
                 validated_without_release(store, data, computed)
             survivors = committed_partitions(root)
             again: list[int] = []
-            validated(DurableLocalStore(root), data, 2, again)
+            validated(LocalBackend(root), data, 2, again)
             assert not survivors & set(again), crash_at
-            assert contents(DurableLocalStore(root)) == expected, crash_at
+            assert contents(LocalBackend(root)) == expected, crash_at
 
 
 def validated_without_release(store, data, computed):

@@ -24,8 +24,8 @@ from pipeline.store.arrays import (
     fill_value,
     open_array,
 )
-from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger
+from pipeline.store.local import LocalBackend
 
 
 def values(dtype, n_rows=11):
@@ -40,7 +40,7 @@ def values(dtype, n_rows=11):
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "u1", "?"])
 def test_files_are_those_that_zarr_writes(tmp_path, dtype, compressed):
     array = values(dtype)
-    create_array(DurableLocalStore(tmp_path / "ours"), "x", array.shape, array.dtype, 4, compressed).write(0, array)
+    create_array(LocalBackend(tmp_path / "ours"), "x", array.shape, array.dtype, 4, compressed).write(0, array)
     theirs = zarr.create_array(
         LocalStore(tmp_path / "theirs"),
         name="x",
@@ -56,13 +56,13 @@ def test_files_are_those_that_zarr_writes(tmp_path, dtype, compressed):
     for path in ("zarr.json", "c.0.0", "c.1.0", "c.2.0"):
         assert (tmp_path / "ours" / "x" / path).read_bytes() == (tmp_path / "theirs" / "x" / path).read_bytes(), path
     np.testing.assert_array_equal(zarr.open_array(LocalStore(tmp_path / "ours"), path="x", mode="r")[:], array)
-    np.testing.assert_array_equal(open_array(DurableLocalStore(tmp_path / "theirs"), "x").read(), array)
+    np.testing.assert_array_equal(open_array(LocalBackend(tmp_path / "theirs"), "x").read(), array)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (0, 0), (4, 8), (3, 9), (10, 11), (11, 11), (5, 6)])
 def test_any_rows_can_be_read(tmp_path, start, stop):
     array = values("f8")
-    stored = create_array(DurableLocalStore(tmp_path), "x", array.shape, array.dtype, 4)
+    stored = create_array(LocalBackend(tmp_path), "x", array.shape, array.dtype, 4)
     stored.write(0, array)
     np.testing.assert_array_equal(stored.read(start, stop), array[start:stop])
 
@@ -114,14 +114,14 @@ def test_chunks_of_earlier_runs_are_read(tmp_path):
         LocalStore(tmp_path), name="x", shape=array.shape, chunks=(4, 3), dtype=array.dtype, compressors=FORMER
     )
     theirs[:] = array
-    np.testing.assert_array_equal(open_array(DurableLocalStore(tmp_path), "x").read(), array)
+    np.testing.assert_array_equal(open_array(LocalBackend(tmp_path), "x").read(), array)
 
 
 @pytest.mark.parametrize(("n_rows", "expected"), [(0, 1), (1, 1), (4, 4), (5, 3), (8, 4), (9, 3), (101, 4)])
 def test_chunks_of_an_array_are_of_even_sizes(tmp_path, n_rows, expected):
     rows = np.zeros((n_rows, 2))
     assert even_rows_in(4 * 16, rows, n_rows) == expected
-    ledger = StageLedger(DurableLocalStore(tmp_path), "s", "d")
+    ledger = StageLedger(LocalBackend(tmp_path), "s", "d")
     ledger.write("x", rows, 4 * 16)
     assert open_array(ledger.store, "s/d/x").chunk_rows == expected
 
@@ -130,7 +130,7 @@ def test_chunks_of_an_array_are_of_even_sizes(tmp_path, n_rows, expected):
 def test_chunks_without_a_checksum_behind_them_are_refused(tmp_path, compressors):
     zarr.create_array(LocalStore(tmp_path), name="x", shape=(4,), chunks=(4,), dtype="f8", compressors=compressors)
     with pytest.raises(StoreError, match=r"codecs .* are not those of a run"):
-        open_array(DurableLocalStore(tmp_path), "x")
+        open_array(LocalBackend(tmp_path), "x")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_chunks_without_a_checksum_behind_them_are_refused(tmp_path, compressors
 )
 def test_compression_pays_where_bytes_have_a_pattern(tmp_path, array, pays):
     assert compression_pays(array) == pays
-    ledger = StageLedger(DurableLocalStore(tmp_path), "s", "d")
+    ledger = StageLedger(LocalBackend(tmp_path), "s", "d")
     ledger.write("x", array)
     codecs = [codec["name"] for codec in json.loads((tmp_path / "s/d/x/zarr.json").read_text())["codecs"]]
     assert codecs == ["bytes", *(["blosc"] * pays), "crc32c"]

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import LeaseHeldError, StoreError
-from pipeline.store import durable, lease
+from pipeline.store import lease, local
 from pipeline.store.arrays import create_array, open_array
-from pipeline.store.durable import DurableLocalStore
 from pipeline.store.ledger import StageLedger, stage_digest
+from pipeline.store.local import LocalBackend
 from pipeline.store.objects import Objects
 
 
 @pytest.fixture
 def store(tmp_path):
-    return DurableLocalStore(tmp_path / "run.zarr")
+    return LocalBackend(tmp_path / "run.zarr")
 
 
 def files(store):
@@ -62,19 +62,19 @@ class TestDurability:
     def test_what_a_commit_vouches_for_is_synced_before_it_appears(self, store, monkeypatch):
         """A power cut at any moment then finds no commit without its data."""
         events = []
-        sync, write = os.fsync, DurableLocalStore.write_now
+        sync, write = os.fsync, LocalBackend.write
 
         def recorded_sync(descriptor):
             path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
             events.append(("sync", str(path.relative_to(store.root)) if path != store.root.parent else ".."))
             sync(descriptor)
 
-        def recorded_write(self, key, data, exclusive=False):
-            write(self, key, data, exclusive)
+        def recorded_write(self, key, data):
+            write(self, key, data)
             events.append(("write", key))
 
         monkeypatch.setattr(os, "fsync", recorded_sync)
-        monkeypatch.setattr(DurableLocalStore, "write_now", recorded_write)
+        monkeypatch.setattr(LocalBackend, "write", recorded_write)
         ledger = StageLedger(store, "s", "d")
         ledger.write("x", np.arange(6.0), 32)
         ledger.commit({0: ({}, ["x"])})
@@ -89,15 +89,15 @@ class TestDurability:
 
     def test_a_batch_of_commits_appears_after_all_of_its_data(self, store, monkeypatch):
         events = []
-        flush = DurableLocalStore.flush
-        monkeypatch.setattr(DurableLocalStore, "flush", lambda self: (flush(self), events.append("flush")))
-        write = DurableLocalStore.write_now
+        flush = LocalBackend.flush
+        monkeypatch.setattr(LocalBackend, "flush", lambda self: (flush(self), events.append("flush")))
+        write = LocalBackend.write
 
-        def recorded_write(self, key, data, exclusive=False):
-            write(self, key, data, exclusive)
+        def recorded_write(self, key, data):
+            write(self, key, data)
             events.append(key)
 
-        monkeypatch.setattr(DurableLocalStore, "write_now", recorded_write)
+        monkeypatch.setattr(LocalBackend, "write", recorded_write)
         ledger = StageLedger(store, "s", "d")
         for partition in range(3):
             ledger.write_parts(partition, {"x": np.arange(6.0)})
@@ -123,9 +123,9 @@ class TestDurability:
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(durable.os, "replace", full)
+        monkeypatch.setattr(local.os, "replace", full)
         with pytest.raises(OSError, match="No space left"):
-            durable.write_whole(str(tmp_path / "x"), b"data", exclusive=False)
+            local.write_whole(str(tmp_path / "x"), b"data", exclusive=False)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -142,7 +142,7 @@ class TestArrays:
 
     @given(st.integers(1, 30), st.integers(1, 10), st.integers(0, 40), st.integers(1, 40))
     def test_only_whole_chunks_are_written(self, n, chunk, first, size):
-        with DurableLocalStoreInTemporaryFolder() as store:
+        with LocalBackendInTemporaryFolder() as store:
             array = create_array(store, "x", (n,), np.float64, chunk)
             stop = first + size
             aligned = first % array.chunk_rows == 0 and (stop == n or (stop < n and stop % array.chunk_rows == 0))
@@ -249,12 +249,12 @@ class TestLedger:
         assert len({base, *others}) == 5
 
 
-class DurableLocalStoreInTemporaryFolder:
+class LocalBackendInTemporaryFolder:
     """A store for a test that hypothesis repeats."""
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
-        return DurableLocalStore(self.folder.name)
+        return LocalBackend(self.folder.name)
 
     def __exit__(self, *_):
         self.folder.cleanup()
@@ -264,9 +264,9 @@ class DurableLocalStoreInTemporaryFolder:
 CONTENDER = """
 import sys
 from pipeline.errors import LeaseHeldError
-from pipeline.store import (lease)
-from pipeline.store.durable import DurableLocalStore
-store = DurableLocalStore(sys.argv[1])
+from pipeline.store import lease
+from pipeline.store.local import LocalBackend
+store = LocalBackend(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -308,8 +308,8 @@ class TestLease:
 
     def test_a_dead_holder_is_recognized(self, store):
         code = (
-            "import sys; from pipeline.store.durable import DurableLocalStore; from pipeline.store import lease;"
-            "lease.acquire(DurableLocalStore(sys.argv[1]))"
+            "import sys; from pipeline.store.local import LocalBackend; from pipeline.store import lease;"
+            "lease.acquire(LocalBackend(sys.argv[1]))"
         )
         subprocess.run([sys.executable, "-c", code, store.root], check=True, timeout=60)
         assert lease.acquire(store).epoch == 2
@@ -333,12 +333,12 @@ class TestPowerCuts:
 
     def synced(self, monkeypatch):
         paths = []
-        monkeypatch.setattr(durable, "_sync", lambda path: paths.append(Path(path)))
+        monkeypatch.setattr(local, "_sync", lambda path: paths.append(Path(path)))
         return paths
 
     def test_an_array_taken_over_from_another_attempt_is_synced(self, store, monkeypatch):
         StageLedger(store, "s", "d").write("x", np.arange(6.0))
-        again = DurableLocalStore(store.root)
+        again = LocalBackend(store.root)
         paths = self.synced(monkeypatch)
         StageLedger(again, "s", "d").create("x", (6,), np.float64, 6)
         again.flush()
@@ -358,7 +358,7 @@ class TestPowerCuts:
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr(durable, "_sync", fails)
+            patch.setattr(local, "_sync", fails)
             with pytest.raises(OSError, match="Input/output"):
                 store.flush()
         paths = self.synced(monkeypatch)

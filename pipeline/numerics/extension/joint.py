@@ -16,8 +16,6 @@ formed: memory is k^2, not (k d)^2.
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
-from scipy.sparse.linalg import LinearOperator, minres
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -106,6 +104,8 @@ class _JointProblem:
         """The end of a trust-region Newton descent from `start`, or `start` itself if that did not get lower."""
         shape = start.shape
         tolerance = 1e-13 * (1 + float(np.abs(self.gram).max())) ** 1.5
+        from scipy.optimize import minimize  # slow to import, and only joint reconstruction needs it
+
         result = minimize(  # type: ignore[call-overload]
             lambda y: self.objective(y.reshape(shape)),
             start.ravel(),
@@ -154,6 +154,8 @@ class _JointProblem:
         return Y
 
     def newton_step(self, Y: FloatArray) -> FloatArray:
+        from scipy.sparse.linalg import LinearOperator, minres
+
         hessian = LinearOperator(
             (Y.size, Y.size), dtype=np.float64, matvec=lambda v: self.curvature(Y, v.reshape(Y.shape)).ravel()
         )

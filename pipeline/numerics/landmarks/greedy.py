@@ -19,7 +19,6 @@ The same seed gives the same landmarks on any number of threads.
 
 from collections.abc import Callable
 
-import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
@@ -218,6 +217,8 @@ def _centers(points: AnyArray, start: AnyArray) -> FloatArray:
     """k-means from given centers (m, D), on one thread: bytes depend on how many share the work."""
     offset = points.mean(axis=0, dtype=np.float64)
     sample, first = (np.ascontiguousarray(array - offset, dtype=np.float32) for array in (points, start))
+    import faiss  # slow to import
+
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cholesky, eigvals
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
@@ -104,6 +103,8 @@ def _all_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> AnyArr
 
 def _rightmost_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> AnyArray:
     """Those of largest real part, by Arnoldi iteration from a fixed start; none if it does not converge."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
+
     m = len(of_squares)
 
     def multiply(vector: FloatArray) -> FloatArray:

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.models.smacof import EPSILON, add_curvature, rounding_of, squared_lengths_from, stress_terms
@@ -144,6 +143,8 @@ class MonotoneStress:
 
     def _disparities(self, distances: FloatArray, targets: FloatArray) -> tuple[Regression, AnyArray]:
         """The regression; `targets` is filled with its disparities, and the pools (m, m) are returned."""
+        from scipy.optimize import isotonic_regression  # slow to import, and only this method needs it
+
         values = distances.ravel()[self._order]
         found = isotonic_regression(self._with_sorted_classes(values))
         regression = Regression(np.asarray(found.x), np.asarray(found.blocks))

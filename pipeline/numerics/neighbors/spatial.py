@@ -14,7 +14,6 @@ Like `refine_neighbors`, portions bring their points into lists of the nearest s
 box around each cell's points says which cells may hold a point that belongs into a list: the others are never read.
 """
 
-import faiss
 import numpy as np
 from scipy.spatial import KDTree
 from threadpoolctl import threadpool_limits
@@ -51,6 +50,8 @@ def cell_centers(sample: AnyArray, n_cells: int, seed: int) -> FloatArray:
     offset = sample.mean(axis=0, dtype=np.float64)
     points = np.empty(sample.shape, dtype=np.float32)
     np.subtract(sample, offset, out=points, casting="same_kind")
+    import faiss  # slow to import
+
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import kstwo
 
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -115,6 +114,8 @@ def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0
     up_to = np.append(first[1:], n_reference) / n_reference
     statistic = float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
     effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
+    from scipy.stats import kstwo  # takes a second to import, and only extensions need it
+
     p_value = max(float(kstwo.sf(max(0.0, statistic - margin), effective)), _least_p_value(n_batch, n_reference))
     return TwoSampleTest(statistic, min(1.0, p_value))
 

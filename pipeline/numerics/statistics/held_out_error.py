@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
-from scipy.stats import rankdata
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -55,6 +54,8 @@ def unexplained_variance(true: FloatArray, coordinates: FloatArray) -> float:
 
 def unexplained_order(true: FloatArray, coordinates: FloatArray) -> float:
     """1 - r^2 of the ranks of dissimilarities (p, p) against those of distances between coordinates (p, d)."""
+    from scipy.stats import rankdata  # takes a second to import
+
     return _unexplained(*map(rankdata, _pairs(true, coordinates)))
 
 

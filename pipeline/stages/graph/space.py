@@ -13,7 +13,7 @@ from pipeline.stages.graph.connected import kept_nodes
 from pipeline.stages.model import load_model
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.space import Space, published_stages
-from pipeline.store.durable import DurableLocalStore
+from pipeline.store.backend import Backend
 from pipeline.types import AnyArray, BoolArray, IntArray, Json
 
 NEEDED = ("validate", "cells", "order", "neighbors", "graph", "components", "rows", "model", "calibrate")
@@ -80,14 +80,14 @@ class GraphSpace(Space):
         return np.asarray(self.stages["graph"].ledger.read("components").read()[nodes])
 
 
-def graph_space(store: DurableLocalStore, manifest: Json) -> GraphSpace:
+def graph_space(store: Backend, manifest: Json) -> GraphSpace:
     """The space of a published run, whatever its graph came from."""
     left_out = NOT_NEEDED.get(graph_kind(manifest["settings"]) or "", ())
     needed = [name for name in NEEDED if name not in left_out]
     return GraphSpace(published_stages(store, manifest, needed, OPTIONAL), manifest["settings"], manifest["source"])
 
 
-def exportable_space(store: DurableLocalStore, manifest: Json) -> GraphSpace:
+def exportable_space(store: Backend, manifest: Json) -> GraphSpace:
     """The space of a published run that a portable model can be made of."""
     if graph_kind(manifest["settings"]) is not None:
         raise InvalidInputError(
