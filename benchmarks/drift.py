@@ -20,7 +20,7 @@ from pipeline.jobs.extend import extend
 from pipeline.jobs.fit import fit
 from pipeline.numerics.statistics.distributions import compared, gap_counts
 from pipeline.results.run import open_run
-from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ExtendSettings, fit_settings, job_settings
 from pipeline.types import FloatArray
 
 # Columns that a batch is judged by.

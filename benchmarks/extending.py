@@ -24,7 +24,7 @@ from pipeline.fanout import executor
 from pipeline.jobs.extend import extend, memory_of_extension
 from pipeline.jobs.fit import fit
 from pipeline.results.run import open_run
-from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ExtendSettings, fit_settings, job_settings
 from pipeline.types import IntArray
 
 N_FITTED = N_NEW = 200_000

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.jobs.fit import chain
 from pipeline.jobs.plan import run_shape
-from pipeline.settings.jobs import FitSettings, fit_settings
+from pipeline.settings import FitSettings, fit_settings
 from pipeline.sources import Source, open_source
 from pipeline.stages.costs import stage_peaks
 from pipeline.stages.stage import Outcome, Stage, run_stage

@@ -23,7 +23,7 @@ from benchmarks.orchestration import TWO_WORKERS, in_own_process
 from benchmarks.plan import Stopwatch
 from pipeline.fanout import executor
 from pipeline.jobs.fit import chain
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.sources import open_source
 from pipeline.stages.stage import Execute, Outcome, Stage, run_stage
 from pipeline.store import lease

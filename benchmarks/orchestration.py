@@ -19,7 +19,7 @@ from benchmarks.measure import Measurement, use_one_core
 from pipeline.fanout import executor
 from pipeline.jobs.fit import fit
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.stage import Execute, Stage, run_stage, serially
 from pipeline.store import lease
 from pipeline.store.ledger import StageLedger

@@ -16,7 +16,7 @@ from benchmarks.memory import write_source
 from pipeline.jobs.fit import checked_source, fit
 from pipeline.jobs.plan import run_shape
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.sources.inputs import as_table
 from pipeline.stages.costs import stage_bytes, stage_seconds
 from pipeline.stages.stage import Outcome, Watch

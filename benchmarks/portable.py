@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.store import run
 from pipeline.types import AnyArray, Json
 

@@ -15,8 +15,7 @@ from pipeline.jobs.study import study
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.statistics.held_out_error import Estimate, good_enough
-from pipeline.settings.jobs import job_settings
-from pipeline.settings.study import StudySettings
+from pipeline.settings import StudySettings, job_settings
 from pipeline.types import AnyArray
 
 # With `auto` landmarks are chosen by the first of these, unless distances cost much: then by the second.

@@ -35,7 +35,7 @@ from pipeline.numerics.neighbors.spatial import cell_centers, cell_count, curve_
 from pipeline.numerics.statistics.distributions import sketch
 from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
 from pipeline.results.run import open_run
-from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 N_NEIGHBORS, N_THREADS = 10, 2

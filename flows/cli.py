@@ -10,9 +10,7 @@ import typer
 from flows.options import takes_settings
 from flows.terminal import resumable, run_command
 from pipeline.errors import InvalidInputError
-from pipeline.settings.invert import InvertSettings
-from pipeline.settings.jobs import ExtendSettings, FitSettings, RefitSettings
-from pipeline.settings.study import StudySettings
+from pipeline.settings import ExtendSettings, FitSettings, InvertSettings, RefitSettings, StudySettings
 
 app = typer.Typer(
     name="trigpoint",

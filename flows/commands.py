@@ -13,7 +13,7 @@ from pipeline.jobs import fit as fitting
 from pipeline.jobs import refit as refitting
 from pipeline.jobs.plan import Plan, plan_fit
 from pipeline.results.run import in_words, open_run
-from pipeline.settings.jobs import ClusterSettings, FitSettings, RefitSettings
+from pipeline.settings import ClusterSettings, FitSettings, RefitSettings
 from pipeline.stages.costs import MIB
 from pipeline.types import Json
 

@@ -11,7 +11,7 @@ from flows.commands import run_fit
 from flows.terminal import command_line
 from pipeline.numerics.datasets import SwissRoll, swiss_roll
 from pipeline.results.run import open_run
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.types import FloatArray
 
 N_NEIGHBORS, N_LANDMARKS = 10, 300

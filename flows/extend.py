@@ -16,7 +16,7 @@ from flows.progress import Display, Several, current_display
 from pipeline.errors import DriftError
 from pipeline.fanout import executor
 from pipeline.jobs.extend import extend_batches, memory_of_extension
-from pipeline.settings.jobs import ExtendSettings
+from pipeline.settings import ExtendSettings
 from pipeline.types import Json
 
 

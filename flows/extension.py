@@ -9,7 +9,7 @@ from flows.progress import Display, shown_on, terminal_display
 from pipeline.errors import DriftError
 from pipeline.jobs.extend import extend_batches, opened_space
 from pipeline.jobs.new_rows import checked_batch
-from pipeline.settings.jobs import ExtendSettings
+from pipeline.settings import ExtendSettings
 from pipeline.types import Json
 
 

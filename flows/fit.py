@@ -23,7 +23,7 @@ from pipeline.fanout.rounds import is_passing
 from pipeline.jobs import fit as fitting
 from pipeline.jobs.plan import Plan
 from pipeline.results.run import open_run
-from pipeline.settings.jobs import ClusterSettings, FitSettings, Settings, job_settings
+from pipeline.settings import ClusterSettings, FitSettings, Settings, job_settings
 from pipeline.stages.stage import Execute, Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json

@@ -13,7 +13,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.invert import Inverted, prepare_invert
 from pipeline.jobs.invert import invert as invert_here
 from pipeline.results.run import open_run
-from pipeline.settings.invert import InvertSettings
+from pipeline.settings import InvertSettings
 from pipeline.types import AnyArray, IntArray, Json
 
 # What each flag says of a query, for people.

@@ -12,7 +12,7 @@ from flows.inversion import asked_for, inversion_report, inversion_table, shown_
 from flows.progress import Display, Several, current_display
 from pipeline.fanout import executor
 from pipeline.jobs.invert import memory_of_inversion, prepare_invert
-from pipeline.settings.invert import InvertSettings
+from pipeline.settings import InvertSettings
 from pipeline.types import Json
 
 

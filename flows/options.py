@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from pipeline.settings.jobs import ClusterSettings, JobSettings, fields_of, job_settings
+from pipeline.settings import ClusterSettings, JobSettings, fields_of, job_settings
 
 CONFIG = Annotated[
     Path | None, typer.Option("--config", help="TOML file with any of these settings; options given here win.")

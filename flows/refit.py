@@ -7,7 +7,7 @@ from prefect import flow
 from flows.fit import as_task, chosen_settings, planned_workers, publish_artifacts
 from flows.refit_reports import refit_report
 from pipeline.jobs import refit as refitting
-from pipeline.settings.jobs import RefitSettings
+from pipeline.settings import RefitSettings
 from pipeline.types import Json
 
 

@@ -11,7 +11,7 @@ from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from pipeline.errors import InvalidInputError
-from pipeline.settings.jobs import described_faults, require_known
+from pipeline.settings import described_faults, require_known
 
 FLOWS = ("fit", "extend", "refit")
 EVERY = "_every"

@@ -10,8 +10,7 @@ from flows.terminal import command_line
 from pipeline.jobs.study import Study, Trial, study
 from pipeline.numerics.statistics.held_out_error import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
 from pipeline.results.run import in_words
-from pipeline.settings.jobs import ClusterSettings, FitSettings
-from pipeline.settings.study import StudySettings
+from pipeline.settings import ClusterSettings, FitSettings, StudySettings
 from pipeline.types import Json
 
 MEASURES = {

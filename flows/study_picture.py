@@ -10,7 +10,7 @@ from matplotlib.ticker import LogFormatter
 
 from flows.study import counted
 from pipeline.jobs.study import Study, Trial
-from pipeline.settings.study import StudySettings
+from pipeline.settings import StudySettings
 
 # Errors that differ by more than this factor are drawn on a logarithmic scale.
 FACTORS = 5.0

@@ -11,7 +11,7 @@ from prefect import Flow
 from flows.events import absolute_path, store_slug
 from flows.schedules import EVERY, FLOWS, Schedule, ScheduleSettings, schedule_settings
 from pipeline.errors import InvalidInputError
-from pipeline.settings.jobs import ExtendSettings, FitSettings, JobSettings, RefitSettings, job_settings, read_toml
+from pipeline.settings import ExtendSettings, FitSettings, JobSettings, RefitSettings, job_settings, read_toml
 from pipeline.types import Json
 
 MODELS: dict[str, type[JobSettings]] = {"fit": FitSettings, "extend": ExtendSettings, "refit": RefitSettings}

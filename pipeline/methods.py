@@ -35,6 +35,18 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "cosine": (),
     "polynomial": ("gamma", "degree", "constant"),
 }
+# Radial basis functions of the inverse map: kind and power of each; those without a power have a scale.
+RADIAL_FUNCTIONS: dict[str, tuple[str, int | None]] = {
+    "cubic": ("power", 3),
+    "power-1": ("power", 1),
+    "power-5": ("power", 5),
+    "power-7": ("power", 7),
+    "thin-plate": ("thin_plate", 2),
+    "thin-plate-4": ("thin_plate", 4),
+    "thin-plate-6": ("thin_plate", 6),
+    "gaussian": ("gaussian", None),
+    "shepard": ("shepard", None),
+}
 SELECTIONS = ("maxmin", "random", "kmeans", "trace", "cholesky")
 # Landmark choices that get along with single distances, or with paths from single nodes.
 ONE_BY_ONE, ALONG_A_GRAPH = ("random",), ("random", "maxmin")

@@ -3,7 +3,15 @@
 import pytest
 
 from pipeline.errors import InvalidInputError
-from pipeline.settings.jobs import FitSettings, fit_settings
+from pipeline.settings import (
+    ClusterSettings,
+    ExtendSettings,
+    FitSettings,
+    InvertSettings,
+    RefitSettings,
+    StudySettings,
+    fit_settings,
+)
 
 BASE = {"source": "x.npy", "store": "run"}
 
@@ -46,7 +54,7 @@ def test_wrong_settings_are_named(wrong, message):
 
 
 def test_what_is_not_given_is_named():
-    with pytest.raises(InvalidInputError, match="store=None: it must be given"):
+    with pytest.raises(InvalidInputError, match=r"^Missing argument STORE"):
         fit_settings({"source": "x.npy"})
 
 
@@ -94,3 +102,17 @@ def test_settings_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
         settings.seed = 1
     assert set(FitSettings.model_fields) - set(settings.of_results()) == {"source", "store", "cluster", "plugins"}
+
+
+def test_every_setting_has_a_group_and_a_help_text():
+    for model in (FitSettings, ExtendSettings, RefitSettings, InvertSettings, StudySettings, ClusterSettings):
+        for name, field in model.model_fields.items():
+            assert field.json_schema_extra["group"], name
+            assert field.description.endswith((".", "]")), name
+
+
+def test_settings_of_results_keep_their_names_and_order():
+    """They are in manifests: a change would make every refit another one."""
+    names = list(fit_settings(BASE).of_results())
+    assert names[:3] == ["partition_mib", "method", "extension"]
+    assert names[-3:] == ["n_components", "diagonal_weight", "seed"]

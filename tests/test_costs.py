@@ -13,7 +13,7 @@ from pipeline.jobs.fit import checked_source, fit
 from pipeline.jobs.plan import STAGES, run_shape
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import open_run
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.stages.costs import FEW_COLUMNS, RunShape, stage_bytes, stage_peaks, stage_seconds, stage_tasks
 
 BY_SOURCE_ROWS = ("validate", "assign", "publish")

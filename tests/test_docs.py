@@ -14,9 +14,15 @@ from pipeline.jobs.fit import fit
 from pipeline.methods import EXTENSIONS, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension.placement import TRUST
-from pipeline.settings.jobs import ClusterSettings, ExtendSettings, FitSettings, RefitSettings, fit_settings
-from pipeline.settings.method import MethodSettings
-from pipeline.settings.study import StudySettings
+from pipeline.settings import (
+    ClusterSettings,
+    ExtendSettings,
+    FitSettings,
+    MethodSettings,
+    RefitSettings,
+    StudySettings,
+    fit_settings,
+)
 from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import PUBLISHED
 

@@ -13,7 +13,7 @@ from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
 from pipeline.jobs.fit import fit
 from pipeline.methods import DISSIMILARITIES, METHODS
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 
 TAKERS = [name for name, method in METHODS.items() if DISSIMILARITIES in method.inputs]
 N_FIT, N_LANDMARKS = 90, 25

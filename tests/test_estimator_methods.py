@@ -15,7 +15,7 @@ from pipeline.errors import ComponentWarning, InvalidInputError
 from pipeline.jobs.fit import fit
 from pipeline.methods import METHODS, SELECTIONS
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 
 DIRECT = [name for name in METHODS if not METHODS[name].geodesic]
 N_FIT = 140

@@ -14,7 +14,7 @@ from pipeline.jobs.extend import extend
 from pipeline.jobs.fit import fit
 from pipeline.numerics.mds import classical_mds
 from pipeline.results.export import export
-from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ExtendSettings, fit_settings, job_settings
 
 METHOD = '''
     from dataclasses import dataclass

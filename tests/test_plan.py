@@ -16,7 +16,7 @@ from pipeline.jobs import plan as planning
 from pipeline.jobs.plan import STAGES, free_disk, memory_of_worker, plan_fit, run_shape, workers_of
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import in_words, open_run
-from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.sources.numpy_files import NumpyRows
 from pipeline.stages.costs import BASE, MIB, stage_bytes, stage_seconds, stage_tasks
 from pipeline.store import run

@@ -13,7 +13,7 @@ from pipeline.jobs.extend import extend
 from pipeline.jobs.fit import fit
 from pipeline.methods import METHODS, landmark_choices
 from pipeline.numerics.mds import classical_mds
-from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ExtendSettings, fit_settings, job_settings
 
 SOURCE = '''
     """A method that places points at their nearest landmark, with landmarks that are evenly spaced rows."""

@@ -17,8 +17,7 @@ from pipeline.jobs.study_spaces import Chooser, by_points, drawn_sample, on_lead
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.statistics.held_out_error import measure_of
-from pipeline.settings.jobs import fit_settings, job_settings
-from pipeline.settings.study import StudySettings
+from pipeline.settings import StudySettings, fit_settings, job_settings
 from pipeline.sources import open_source
 
 SMALL = {"source": "memory", "component_policy": "bridge", "landmarks": "20", "repeats": 2, "selections": "random"}

@@ -13,7 +13,7 @@ from pipeline.errors import ClusterError, InvalidInputError, described
 from pipeline.fanout.rounds import Fanout
 from pipeline.jobs.plan import memory_of_worker, workers_of
 from pipeline.numerics.compiled import warm_up
-from pipeline.settings.jobs import TLS_FILES, ClusterSettings
+from pipeline.settings import TLS_FILES, ClusterSettings
 from pipeline.stages.stage import Execute, serially
 from pipeline.store.ledger import RECORDED, made_with
 

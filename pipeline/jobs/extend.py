@@ -20,7 +20,7 @@ from pipeline.jobs.new_rows import (
     published_columns,
 )
 from pipeline.methods import METHODS, method_named
-from pipeline.settings.jobs import ExtendSettings
+from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
 from pipeline.sources.inputs import described_source
 from pipeline.sources.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions

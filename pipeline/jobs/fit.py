@@ -13,7 +13,7 @@ from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.kernels import gamma_in_unit
 from pipeline.plugins import LOADED
-from pipeline.settings.jobs import FitSettings
+from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Calibrate, Evaluate

@@ -12,11 +12,10 @@ import numpy as np
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_apart, require_kind
 from pipeline.jobs.new_rows import batch_source
-from pipeline.methods import VECTORS
+from pipeline.methods import RADIAL_FUNCTIONS, VECTORS
 from pipeline.numerics.inverse.interpolant import Kernel
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
-from pipeline.settings.invert import KERNELS, InvertSettings
-from pipeline.settings.jobs import ExtendSettings
+from pipeline.settings import ExtendSettings, InvertSettings
 from pipeline.sources import Source, open_source
 from pipeline.sources.arrays import joined
 from pipeline.sources.inputs import partitions_of
@@ -86,7 +85,7 @@ class Inversion(Job[Inverted]):
 
     @property
     def kernel(self) -> Kernel:
-        kind, power = KERNELS[self.settings.kernel]
+        kind, power = RADIAL_FUNCTIONS[self.settings.kernel]
         return Kernel(kind, power, self.settings.scale or 1.0)
 
     @property

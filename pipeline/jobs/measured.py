@@ -6,7 +6,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Runner
 from pipeline.methods import METHODS, SIMILARITIES, uses
 from pipeline.numerics.landmarks.sampling import automatic_count
-from pipeline.settings.jobs import FitSettings
+from pipeline.settings import FitSettings
 from pipeline.sources.graphs import GraphSource
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, n_points, partitions_of
 from pipeline.sources.objects import ObjectSource

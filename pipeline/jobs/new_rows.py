@@ -9,7 +9,7 @@ from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.jobs.job import Runner, require_apart
 from pipeline.jobs.measured import kernel_choice
 from pipeline.methods import OBJECTS, SIMILARITIES, VECTORS
-from pipeline.settings.jobs import ExtendSettings, FitSettings
+from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import NewNodes, open_new_nodes
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, n_columns, n_points, partitions_of
 from pipeline.sources.objects import ObjectSource, open_objects

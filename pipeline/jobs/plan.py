@@ -9,7 +9,7 @@ from pipeline.jobs.measured import evaluated_count, planned_landmarks
 from pipeline.methods import VECTORS
 from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
-from pipeline.settings.jobs import ClusterSettings, FitSettings
+from pipeline.settings import ClusterSettings, FitSettings
 from pipeline.sources.graphs import GraphSource
 from pipeline.sources.inputs import AnySource, as_table, n_columns, n_points, partitions_of
 from pipeline.sources.source import Source

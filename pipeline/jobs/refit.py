@@ -16,7 +16,7 @@ from pipeline.jobs.job import Around, Job, Runner, at_once, require_apart, requi
 from pipeline.jobs.new_rows import batch_source
 from pipeline.jobs.plan import STAGES as FIT_STAGES
 from pipeline.jobs.plan import Plan, free_disk, plan_fit
-from pipeline.settings.jobs import ExtendSettings, FitSettings, RefitSettings, fit_settings
+from pipeline.settings import ExtendSettings, FitSettings, RefitSettings, fit_settings
 from pipeline.sources import Source, open_source
 from pipeline.sources.arrays import joined
 from pipeline.sources.partitions import GRAIN_ROWS

@@ -39,8 +39,7 @@ from pipeline.numerics.models.kernels import Kernel, automatic_gamma
 from pipeline.numerics.models.metrics import SCALE_FREE, distances
 from pipeline.numerics.statistics import held_out_error
 from pipeline.numerics.statistics.held_out_error import Estimate, estimated, good_enough, measure_of
-from pipeline.settings.jobs import FitSettings
-from pipeline.settings.study import StudySettings
+from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_points
 from pipeline.types import FloatArray, IntArray
 

@@ -32,7 +32,7 @@ from pipeline.numerics.landmarks.greedy import choose_by_dissimilarities
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
-from pipeline.settings.study import StudySettings
+from pipeline.settings import StudySettings
 from pipeline.sources import Source
 from pipeline.sources.inputs import AnySource, as_table
 from pipeline.sources.proximities import ProximitySource, landmark_dissimilarities

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import DISSIMILARITIES, GRAPH, OBJECTS, SIMILARITIES, VECTORS
-from pipeline.settings.jobs import FitSettings
+from pipeline.methods import DISSIMILARITIES, GRAPH, OBJECTS, SIMILARITIES, VECTORS, uses
+from pipeline.settings import FitSettings
 from pipeline.sources import Source, open_source
 from pipeline.sources.comparison import Comparison
 from pipeline.sources.graphs import GraphSource, open_graph
@@ -46,7 +46,7 @@ def as_table(source: AnySource) -> Source:
 
 def comparison_of(settings: FitSettings) -> Comparison:
     """The user's function that the settings name, as it is where the command runs."""
-    if settings.method == "kernel-mds":
+    if uses(settings.method, "kernel"):
         return Comparison.named(settings.kernel, is_kernel=True)
     return Comparison.named(settings.metric)
 

@@ -7,8 +7,7 @@ from flows.inversion import strip_images
 from pipeline import open_run
 from pipeline.jobs.fit import fit
 from pipeline.jobs.invert import invert
-from pipeline.settings.invert import InvertSettings
-from pipeline.settings.jobs import fit_settings, job_settings
+from pipeline.settings import InvertSettings, fit_settings, job_settings
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(900)]
 

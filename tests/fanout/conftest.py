@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE.parent / "runs"))
 def cluster():
     """Two workers on this machine, and what they had to say."""
     from pipeline.fanout import executor
-    from pipeline.settings.jobs import ClusterSettings
+    from pipeline.settings import ClusterSettings
 
     notices: list[str] = []
     with executor(ClusterSettings(n_workers=2), {"scripted": 7 << 20}, notices.append) as execute:

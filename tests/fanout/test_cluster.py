@@ -19,7 +19,7 @@ from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.fanout import cluster as clusters
 from pipeline.fanout import executor
 from pipeline.fanout.cluster import CONFIG
-from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.stage import run_stage, serially
 from pipeline.store import lease
 from pipeline.store.ledger import made_with

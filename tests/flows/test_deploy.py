@@ -29,7 +29,7 @@ from flows.targets import Target, read_targets
 from pipeline import open_run
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import FitSettings, job_settings
+from pipeline.settings import FitSettings, job_settings
 
 BIN = Path(sys.executable).parent
 HERE = Path(__file__).parent

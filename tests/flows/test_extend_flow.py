@@ -20,7 +20,7 @@ from pipeline.fanout import executor
 from pipeline.jobs.extend import extend as extend_here
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import ClusterSettings, ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ClusterSettings, ExtendSettings, fit_settings, job_settings
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
 SERIAL = ("--cluster-kind", "serial")
@@ -121,7 +121,7 @@ def test_bad_input_is_exit_code_2(trigpoint, folder, tmp_path):
     assert not (tmp_path / "out").exists()
     code, _, err = trigpoint("extend", folder / "run", folder / "new.npy", *SERIAL)
     assert code == 2
-    assert "output=None: it must be given" in err
+    assert "Missing argument OUTPUT" in err
 
 
 def test_batches_of_a_folder_are_shown_over_time(trigpoint, folder, tmp_path):

@@ -24,7 +24,7 @@ from pipeline.fanout import executor
 from pipeline.fanout.cluster import CONFIG
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.publish import PUBLISHED
 

@@ -13,8 +13,8 @@ from flows import invert
 from flows.inversion import shown_steps, strip_images
 from pipeline import open_run
 from pipeline.jobs.fit import fit
-from pipeline.settings.invert import KERNELS, InvertSettings
-from pipeline.settings.jobs import fit_settings, job_settings
+from pipeline.methods import RADIAL_FUNCTIONS
+from pipeline.settings import InvertSettings, fit_settings, job_settings
 from pipeline.stages.inverse.invert import ERRORS, FLAGS, JUDGED, OUTSIDE
 
 SERIAL = ("--cluster-kind", "serial")
@@ -165,7 +165,7 @@ def test_it_is_a_flow_with_a_record(folder, tmp_path):
 
 def test_the_page_on_the_inverse_names_every_setting_array_and_flag():
     page = (Path(__file__).parent.parent.parent / "docs" / "inverse.md").read_text()
-    for name in (*InvertSettings.model_fields, *KERNELS, "values", *ERRORS, *JUDGED, OUTSIDE, *FLAGS):
+    for name in (*InvertSettings.model_fields, *RADIAL_FUNCTIONS, "values", *ERRORS, *JUDGED, OUTSIDE, *FLAGS):
         assert f"`{name}`" in page, name
     for name, flag in FLAGS.items():
         assert f"| `{name}` | {flag} |" in page

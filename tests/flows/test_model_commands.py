@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.jobs.fit import fit
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from flows.progress import QUIET_SECONDS, Bars, Display, Lines, Several, current
 from pipeline.jobs.fit import checked_source
 from pipeline.jobs.plan import plan_fit
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
 

@@ -17,7 +17,7 @@ from pipeline.jobs.fit import fit as fit_here
 from pipeline.jobs.refit import STAGES
 from pipeline.jobs.refit import refit as refit_here
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import RefitSettings, fit_settings, job_settings
+from pipeline.settings import RefitSettings, fit_settings, job_settings
 
 SERIAL = ("--cluster-kind", "serial")
 

@@ -155,7 +155,7 @@ def test_bad_input_is_exit_code_2_in_words(trigpoint, tmp_path, array, options, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit"], "source=None: it must be given; store=None: it must be given."),
+        (["fit"], "Missing argument SOURCE; Missing argument STORE."),
         (["fit", "nowhere.npy", "--store", "run"], "does not exist"),
         (["fit", "points.xyz", "--store", "run"], "no known kind"),
         (["fit", "s3://bucket/x.zarr", "--store", "run"], "local"),

@@ -113,7 +113,7 @@ def test_parameters_are_what_the_file_says_with_absolute_paths(tmp_path, monkeyp
         ),
         ('source = "x"\nstore = "y"\n[schedule]\nrefit_on_drift = true', "refit_on_drift=True: the file has no sett"),
         ('source = "x"\nstore = "y"\nn_neighbours = 5', "did you mean 'n_neighbors'"),
-        ('store = "y"\n[extend]\nsource = "x"', "output=None: it must be given"),
+        ('store = "y"\n[extend]\nsource = "x"', "Missing argument OUTPUT"),
     ],
 )
 def test_files_that_cannot_be_deployed_are_refused(tmp_path, text, message):

@@ -16,7 +16,7 @@ from pipeline.jobs.plan import STAGES
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results import run as runs
 from pipeline.results.run import in_words
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.stages.stage import Watch
 from pipeline.store import lease, run
 from pipeline.store.objects import canonical, digest_of

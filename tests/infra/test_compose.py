@@ -8,7 +8,7 @@ import pytest
 import yaml
 from infra_files import GIVEN, IMAGE_ROOT, INFRA, REFERENCE, composition, dockerfile, services
 
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 
 NAMES = sorted(services())
 LASTING = [name for name in NAMES if "profiles" not in services()[name]]

@@ -12,7 +12,7 @@ import yaml
 from infra_files import GIVEN, IMAGE_ROOT, INFRA, ROOT, image_environment, services
 from infra_processes import clean_environment, free_port, in_environment, running, wait_for
 
-from pipeline.settings.jobs import FitSettings
+from pipeline.settings import FitSettings
 
 DEPLOY = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", "infra/prefect.yaml"]
 

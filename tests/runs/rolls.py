@@ -9,7 +9,7 @@ from small import fitted
 from pipeline import open_run
 from pipeline.jobs.refit import STAGES, refit
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import RefitSettings, job_settings
+from pipeline.settings import RefitSettings, job_settings
 from pipeline.stages.publish import PUBLISHED
 from pipeline.store import run
 

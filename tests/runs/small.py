@@ -5,7 +5,7 @@ import numpy as np
 from pipeline.jobs.extend import extend
 from pipeline.jobs.fit import fit
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ExtendSettings, fit_settings, job_settings
 from pipeline.stages.stage import Watch
 
 SETTINGS = {"n_neighbors": 8, "n_landmarks": 70, "partition_mib": 1}

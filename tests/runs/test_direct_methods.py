@@ -13,7 +13,7 @@ from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.jobs.refit import refit
 from pipeline.methods import METHODS, SELECTIONS
-from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
+from pipeline.settings import ClusterSettings, RefitSettings, fit_settings, job_settings
 
 DIRECT = [name for name, method in METHODS.items() if not method.geodesic]
 LENGTHS = [name for name in DIRECT if METHODS[name].coordinates_are_lengths and name != "kernel-mds"]

@@ -16,7 +16,7 @@ from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeld
 from pipeline.jobs.fit import fit
 from pipeline.jobs.plan import STAGES
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.stages.publish import PUBLISHED
 from pipeline.store import lease, run
 from pipeline.store.objects import Objects

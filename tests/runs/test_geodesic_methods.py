@@ -10,7 +10,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.fanout import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
-from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.settings import ClusterSettings, fit_settings
 
 CASES = [("kernel-isomap", "auto"), ("isomap", "kernel-mapping"), ("kernel-isomap", "rbf")]
 

@@ -21,7 +21,7 @@ from pipeline.numerics.geodesics.graph import graph_from_edges
 from pipeline.numerics.geodesics.rows import farthest_nodes
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.neighbors.exact import neighbors_within
-from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
+from pipeline.settings import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.stages.publish import PUBLISHED
 
 ON_A_GRAPH = {"input": "graph", "n_landmarks": 40}

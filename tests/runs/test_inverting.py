@@ -15,10 +15,10 @@ from pipeline.jobs import invert as inverting
 from pipeline.jobs.fit import fit
 from pipeline.jobs.invert import STAGES, invert, memory_of_inversion, prepare_invert
 from pipeline.jobs.refit import refit
+from pipeline.methods import RADIAL_FUNCTIONS
 from pipeline.numerics.inverse import interpolant as inverse
 from pipeline.numerics.neighbors.exact import neighbors_within
-from pipeline.settings.invert import KERNELS, InvertSettings
-from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
+from pipeline.settings import ClusterSettings, InvertSettings, RefitSettings, fit_settings, job_settings
 from pipeline.sources import open_source, partitions
 from pipeline.sources.source import take_rows
 from pipeline.stages.inverse import invert as stage
@@ -72,12 +72,12 @@ def roll(tmp_path_factory):
     return folder, data, points, queries
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", RADIAL_FUNCTIONS)
 def test_values_are_those_of_the_numerics_in_memory(roll, tmp_path, kernel):
     folder, data, points, queries = roll
     some = queries[:200]
     opened = inverted(folder / "run", tmp_path / "out", coordinates=saved(tmp_path, "q.npy", some), kernel=kernel)
-    kind, power = KERNELS[kernel]
+    kind, power = RADIAL_FUNCTIONS[kernel]
     near = inverse.nearest_nodes(points, some, K)
     expected = inverse.invert(some, points, data, near, inverse.Kernel(kind, power))
     known = np.delete(np.arange(200), [60, 61, 62])

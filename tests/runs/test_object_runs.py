@@ -11,7 +11,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.fit import checked_source
 from pipeline.jobs.plan import plan_fit
 from pipeline.jobs.portable import export_model
-from pipeline.settings.jobs import fit_settings
+from pipeline.settings import fit_settings
 from pipeline.stages.stage import Watch
 
 OBJECTS = {"input": "objects", "method": "mds", "n_landmarks": 20}

@@ -15,7 +15,7 @@ from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project
-from pipeline.settings.jobs import ClusterSettings, fit_settings
+from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.graph import radius as stage
 from pipeline.stages.publish import PUBLISHED
 

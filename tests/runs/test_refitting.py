@@ -19,7 +19,7 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.models import catalog as configurations
 from pipeline.numerics.statistics.quality import rigid_motion
-from pipeline.settings.jobs import ClusterSettings, RefitSettings, fit_settings, job_settings
+from pipeline.settings import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import local, run
 

@@ -12,7 +12,7 @@ from flows.reports import figures_table, fit_report, fit_summary
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.fit import fit
-from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ExtendSettings, fit_settings, job_settings
 from pipeline.sources.inputs import open_input
 
 N_POINTS, N_LANDMARKS, GAMMA = 120, 30, 0.05

@@ -14,7 +14,7 @@ from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.jobs.extend import extend
 from pipeline.jobs.refit import STAGES
-from pipeline.settings.jobs import ExtendSettings, job_settings
+from pipeline.settings import ExtendSettings, job_settings
 from pipeline.stages import embed
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import BACKENDS, local, run

@@ -16,7 +16,7 @@ from pipeline.jobs.incoming import done_batches
 from pipeline.jobs.plan import free_disk
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.plugins import LOADED
-from pipeline.settings.jobs import ExtendSettings, fit_settings, job_settings
+from pipeline.settings import ExtendSettings, fit_settings, job_settings
 from pipeline.store import is_within, open_backend, run
 from pipeline.store.backend import MemoryBackend
 from pipeline.store.local import LocalBackend

@@ -1,0 +1,225 @@
+"""The settings of a fit: the data, the method, the landmarks and how points are placed."""
+
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from pipeline import methods
+from pipeline.errors import InvalidInputError
+from pipeline.methods import EXTENSIONS, IMPORTABLE, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS, SIMILARITIES
+from pipeline.settings.base import (
+    DATA,
+    EXECUTION,
+    GRAPH,
+    LANDMARKS,
+    METHOD,
+    MISSING,
+    PLACEMENT,
+    FrozenSettings,
+    JobSettings,
+    option,
+    required,
+    within,
+)
+
+# Row and node number share the 63 bits of a key in the neighbor search.
+MOST_ROWS = 2**31
+# A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
+MOST_PCA_COLUMNS = 8192
+
+
+def _names(choices: Collection[str]) -> str:
+    return ", ".join(choices)
+
+
+class MethodSettings(FrozenSettings):
+    """What is embedded, by which method."""
+
+    method: str = option(METHOD, "isomap", f"Method that embeds the landmarks: {_names(METHODS)}.")
+    extension: str = option(
+        PLACEMENT,
+        "auto",
+        f"How other points are placed: {_names(EXTENSIONS)}; auto is the method's default. Classical methods publish "
+        "both projection and restricted.",
+    )
+    input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.")
+    metric: str = option(
+        METHOD,
+        "euclidean",
+        f"Distance between points: {_names(METRICS)}, or your own function of two objects as package.module:function.",
+    )
+    kernel: str = option(
+        METHOD,
+        "rbf",
+        f"Kernel of kernel-mds: {_names(KERNELS)}, or your own function of two objects as package.module:function.",
+    )
+    gamma: Annotated[float, Field(**within("gamma"))] | Literal["auto"] = option(
+        METHOD,
+        "auto",
+        "gamma of the rbf and polynomial kernels and of the affinities of laplacian and spectral; auto is 1 / median "
+        "squared distance between landmarks.",
+    )
+    degree: int = option(METHOD, 3, "Degree of the polynomial kernel.", **within("degree"))
+    constant: float = option(METHOD, 1.0, "Constant term of the polynomial kernel.", **within("constant"))
+    radius: float | None = option(
+        GRAPH, None, "Connect all points within this distance, instead of n_neighbors.", **within("radius")
+    )
+    landmarks_key: str | None = option(
+        DATA, None, "For proximities: array (or .npy file) with the point number of each landmark."
+    )
+    own_key: str | None = option(
+        DATA, None, "For similarities: array (or .npy file) with the similarity of each point to itself."
+    )
+    n_evaluated: int | None = option(
+        LANDMARKS,
+        None,
+        "For objects: call the function for only this many landmarks, and estimate the other distances.",
+        **within("n_evaluated"),
+    )
+    n_clusters: int | None = option(
+        METHOD, None, "Number of clusters of spectral; n_components by default.", **within("n_clusters")
+    )
+    regularization: float = option(
+        METHOD,
+        1e-3,
+        "Regularization of lle, relative to the trace of each local Gram matrix.",
+        **within("regularization"),
+    )
+    stress_neighbors: int | None = option(
+        METHOD, None, "Fit only the distances to this many nearest landmarks in sammon.", **within("stress_neighbors")
+    )
+    landmark_selection: str = option(
+        LANDMARKS,
+        "maxmin",
+        f"How landmarks are selected: {_names(SELECTIONS)}; random by default for objects and similarities.",
+    )
+
+    @field_validator("method", "input", "extension", "landmark_selection")
+    @classmethod
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        return methods.one_of(str(info.field_name), value, _choices(str(info.field_name)))
+
+    @property
+    def is_geodesic(self) -> bool:
+        """Whether distances are measured along a graph."""
+        return METHODS[self.method].geodesic
+
+    @property
+    def chosen_extension(self) -> str:
+        return methods.resolved_extension(self.method, self.extension)
+
+    @property
+    def two_answers(self) -> bool:
+        """Whether points get both the projection and the restricted reconstruction."""
+        return methods.has_two_answers(self.method, self.extension)
+
+    @property
+    def takes_affinities(self) -> bool:
+        """Whether given similarities are used as they are."""
+        return self.input == SIMILARITIES and METHODS[self.method].takes_affinities
+
+    @property
+    def induces_distances(self) -> bool:
+        """Whether given similarities are turned into the distances that they induce."""
+        return self.input == SIMILARITIES and not self.takes_affinities
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether a function of the user's is called for every landmark and point."""
+        return IMPORTABLE.fullmatch(self._compared_by) is not None
+
+    @property
+    def _compared_by(self) -> str:
+        return str(getattr(self, methods.compares_by(self.method)))
+
+    @property
+    def selection(self) -> str:
+        """How landmarks are chosen; the default gives way to an input that allows only random ones."""
+        given = "landmark_selection" in self.model_fields_set
+        allowed = methods.selections_for(self.input, self.evaluates)
+        return self.landmark_selection if given or self.landmark_selection in allowed else "random"
+
+    def check_choices(self) -> None:
+        """Refuse choices that do not go together, before anything is opened."""
+        methods.require_input(self.method, self.input)
+        methods.resolved_extension(self.method, self.extension)
+        methods.require_extension(self.method, self.extension, self.input)
+        for name, choices in (("metric", METRICS), ("kernel", KERNELS)):
+            if not IMPORTABLE.fullmatch(getattr(self, name)):
+                methods.one_of(name, getattr(self, name), choices, ", or a function as package.module:function")
+        methods.require_metric(self.method, self.metric, self.input)
+        methods.require_function(self.method, self._compared_by, self.input)
+        methods.require_selection(self.selection, self.input, self.evaluates)
+        changed = {name: value for name, value in self if value != type(self).model_fields[name].default}
+        unused = methods.unused_settings(self.method, self.kernel, self.input)
+        methods.refuse_unused(changed, unused, f"method={self.method!r} and input={self.input!r}")
+
+
+class FitSettings(MethodSettings, JobSettings):
+    """Settings of a fit. Each field is a key of the TOML file and an option of `trigpoint fit`."""
+
+    source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet or CSV.")
+    store: str = required(DATA, "Folder of the run; the same command resumes it.")
+    key: str | None = option(DATA, None, "Array in a .npz file or Zarr group.")
+    columns: tuple[str, ...] | None = option(DATA, None, "Columns to use, by name or number, separated by commas.")
+    id_column: str | None = option(DATA, None, "Column, or array next to the data, with row ids.")
+    missing: Literal["error", "drop"] = option(DATA, "error", MISSING)
+    standardize: bool = option(DATA, False, "Subtract the mean of each column and divide by its standard deviation.")
+    pca: int | None = option(DATA, None, "Number of principal axes to reduce the data to.", ge=1)
+    n_neighbors: int = option(GRAPH, 10, "Neighbors of each distinct point.", **within("n_neighbors"))
+    recall: float = option(
+        GRAPH, 0.995, "Target share of true neighbors found; 1 searches exactly.", **within("recall")
+    )
+    component_policy: Literal["error", "bridge", "largest"] = option(
+        GRAPH, "error", "For a disconnected graph: refuse, add the shortest links, or embed only the largest component."
+    )
+    n_landmarks: int | Literal["auto"] = option(LANDMARKS, "auto", "Number of landmarks, or auto.")
+    n_components: int = option(METHOD, 2, "Number of coordinates of the embedding.", **within("n_components"))
+    diagonal_weight: Annotated[float, Field(**within("diagonal_weight"))] | Literal["balanced"] = option(
+        PLACEMENT,
+        1.0,
+        "Weight of a point's length in restricted reconstruction; balanced is the number of landmarks.",
+    )
+    seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
+
+    def of_results(self) -> dict[str, Any]:
+        """Settings that results depend on, for the manifest."""
+        without = {"source", "store", "cluster", *(() if self.plugins else ("plugins",))}
+        values = self.model_dump(mode="json", exclude=without)
+        return {**values, "landmark_selection": self.selection}
+
+    def check_against(self, n_rows: int, n_columns: int) -> None:
+        """Refuse, before anything runs, what cannot work with a source of this shape."""
+        self.check_choices()
+        if n_rows >= MOST_ROWS:
+            raise InvalidInputError(
+                f"the source has {n_rows} rows; fewer than {MOST_ROWS} are supported: fit on a part of them."
+            )
+        rows = f"the source has {n_rows} rows"
+        if methods.joins_neighbors(self.method, self.input, self.radius):
+            _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
+        _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
+        if self.n_landmarks != "auto":
+            why = f"more than n_components, and {rows}"
+            _require_range("n_landmarks", self.n_landmarks, self.n_components + 1, n_rows, why)
+        if self.pca is not None:
+            _require_range("pca", self.pca, 1, n_columns, f"{n_columns} columns are chosen")
+            if n_columns > MOST_PCA_COLUMNS:
+                raise InvalidInputError(
+                    f"pca={self.pca} needs a matrix of {n_columns} x {n_columns}; at most {MOST_PCA_COLUMNS} columns "
+                    "are supported: choose some with columns."
+                )
+
+
+def _choices(name: str) -> Collection[str]:
+    """The names that a setting may have, those of plugins included."""
+    if name == "landmark_selection":
+        return methods.landmark_choices()
+    extensions = (name for method in METHODS.values() for name in method.extensions)
+    return {"method": tuple(METHODS), "input": INPUTS, "extension": ("auto", *dict.fromkeys(extensions))}[name]
+
+
+def _require_range(name: str, value: float, low: float, high: float, why: str) -> None:
+    if not low <= value <= high:
+        raise InvalidInputError(f"{name}={value} is out of range; use one from {low} to {high} ({why}).")
