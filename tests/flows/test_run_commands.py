@@ -135,7 +135,7 @@ def test_export_writes_the_file_it_is_told(trigpoint, store, tmp_path):
         (np.array([["a", "b"]]), [], "real numbers"),
         (np.ones((5, 2)) * 1j, [], "real numbers"),
         (np.array([[1, "a"]], dtype=object), [], "real numbers|not a numpy file"),
-        (np.random.default_rng(0).normal(size=(90, 2)), ["--diagonal-weight", "-1"], "diagonal_weight=-1.0"),
+        (np.random.default_rng(0).normal(size=(90, 2)), ["--diagonal-weight", "-1"], "diagonal_weight='-1'"),
         (np.random.default_rng(0).normal(size=(90, 2)), ["--pca", "3"], "pca=3 is out of range"),
         (np.random.default_rng(0).normal(size=(90, 2)), ["--columns", "0,5"], "5"),
         (np.random.default_rng(0).normal(size=(90, 2)), ["--key", "X"], "key='X'"),
