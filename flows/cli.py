@@ -57,10 +57,11 @@ def fit(
 ) -> None:
     """Embed a dataset on disk, with bounded memory. Killed, it goes on where it stopped when run again."""
     _require_png(picture)
-    from flows.commands import run_fit
+    from flows import runner
 
     with resumable():
-        run_fit(settings, take_over, anyway, as_json, picture, typer.echo)
+        runner.run_job(runner.FitJob(settings), take_over, as_json, typer.echo, anyway)
+        runner.draw_embedding(settings.store, picture, runner.aside(as_json, typer.echo))
 
 
 @app.command()
@@ -74,7 +75,7 @@ def extend(
     as_json: AsJson = False,
 ) -> None:
     """Place new rows in the space of a fitted run, and say whether they are like the rows that it was fitted on."""
-    from flows.extension import run_extend
+    from flows.runner import run_extend
 
     with resumable():
         run_extend(settings, take_over, fail_on_drift, as_json, typer.echo)
@@ -91,22 +92,23 @@ def refit(
 ) -> None:
     """Fit a run again with new data, turn it onto the published coordinates and publish it as the next version."""
     _require_png(picture)
-    from flows.commands import run_refit
+    from flows import runner
 
     with resumable():
-        run_refit(settings, take_over, anyway, as_json, picture, typer.echo)
+        runner.run_job(runner.RefitJob(settings), take_over, as_json, typer.echo, anyway)
+        runner.draw_embedding(settings.store, picture, runner.aside(as_json, typer.echo))
 
 
 @app.command()
 @takes_settings(FitSettings, "source")
 def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     """Say what a fit will take: tasks, memory, disk and time of each stage. Exit code 2 if it does not fit."""
-    from flows.commands import plan_report
+    from flows.reports import plan_report
+    from flows.runner import FitJob
 
-    value, lines, problems = plan_report(settings)
-    _print(value, lines, as_json)
-    if problems:
-        raise InvalidInputError(" ".join(problems))
+    plan = FitJob(settings).plan
+    _print(*plan_report(plan), as_json)
+    plan.require_feasible()
 
 
 @app.command()
@@ -123,8 +125,7 @@ def study(settings: StudySettings, picture: StudyPicture = None, as_json: AsJson
 @app.command()
 def status(store: Store, as_json: AsJson = False) -> None:
     """How far a run is, stage by stage; of a folder of batches, how each compares with the fitted rows."""
-    from flows.extension_reports import history
-    from flows.reports import status_report
+    from flows.status import history, status_report
 
     _print(*(history(store) or status_report(store)), as_json)
 
@@ -148,7 +149,7 @@ def gc(
     as_json: AsJson = False,
 ) -> None:
     """Delete results that earlier settings left behind, and old versions if told to."""
-    from flows.reports import collected_garbage
+    from flows.status import collected_garbage
 
     _print(*collected_garbage(store, keep_versions), as_json)
 
@@ -164,7 +165,7 @@ def export(
     version: Annotated[str | None, typer.Option(help="Version to write, if not the published one.")] = None,
 ) -> None:
     """Write published results, rows in the order of the source, with the id column if there is one; or a model."""
-    from flows.commands import export_model_report, export_report
+    from flows.status import export_model_report, export_report
 
     if model is not None and output is None and array is None and version is None:
         with resumable():
@@ -188,7 +189,7 @@ def invert(
 ) -> None:
     """Go back from coordinates in the space of a run to data; or say how well its own data comes back."""
     _require_png(picture)
-    from flows.inversion import run_invert
+    from flows.runner import run_invert
 
     with resumable():
         run_invert(settings, take_over, picture, as_json, typer.echo)

@@ -37,8 +37,7 @@ from prefect.utilities.callables import parameter_schema
 from prefect.workers.process import ProcessWorker
 
 from flows.events import DRIFT, store_resource
-from flows.schedules import ScheduleSettings, described, next_times
-from flows.targets import Target, read_targets
+from flows.schedules import ScheduleSettings, Target, described, next_times, read_targets
 from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.errors import described as fault_in_words
 from pipeline.types import Json

@@ -1,12 +1,9 @@
-"""The flow `refit`: a run fitted again with new data, turned onto its coordinates, published as its next version."""
+"""The flow `refit`: a run fitted again with new data, aligned with its coordinates, published as its next version."""
 
 from typing import Any
 
 from prefect import flow
 
-from flows.fit import as_task, chosen_settings, planned_workers, publish_artifacts
-from flows.refit_reports import refit_report
-from pipeline.jobs import refit as refitting
 from pipeline.settings import RefitSettings
 from pipeline.types import Json
 
@@ -17,13 +14,12 @@ def refit(
 ) -> Json:
     """Fit a run again with new data: `refit(settings)`, or the settings as keywords. Its arguments are those of `fit`.
 
-    Run again, it goes on where it stopped; what is in the published version already is not taken for new. Returns the
-    figures of the version.
+    Run again, it resumes where it stopped; data that the published version already has does not count as new. Returns
+    the figures of the new version.
     """
-    chosen = chosen_settings(RefitSettings, settings, keywords)
-    job = refitting.prepare_refit(chosen)
-    with planned_workers(chosen.cluster, job.plan, anyway) as (display, execute):
-        refitted = job.run(display, take_over, execute, as_task)
-    report = refit_report(chosen.store, refitted)
-    publish_artifacts(report, "refit")
+    from flows import runner, tasks
+
+    job = tasks.job_of(runner.RefitJob, RefitSettings, settings, keywords)
+    report = tasks.run_as_tasks(job, take_over, anyway)
+    tasks.publish_figures(report, "refit")
     return report

@@ -1,19 +1,66 @@
-"""What commands and flows say of a run: for programs, and in lines for people."""
+"""What commands and flows report of a job: figures for programs, lines for people, tables for the server's pages."""
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from pipeline.jobs import extend as extending
-from pipeline.jobs import invert as inverting
-from pipeline.jobs import portable
-from pipeline.jobs import refit as refitting
-from pipeline.jobs.fit import Fitted
-from pipeline.results.run import Run, StageStatus, in_words, open_run
+from pipeline.results.run import Run, in_words, open_run
 from pipeline.stages.costs import MIB
-from pipeline.store import lease, run
 from pipeline.types import Json
 
+if TYPE_CHECKING:  # importing jobs takes seconds, and `status` needs none of them
+    from pipeline.jobs.extend import Extended
+    from pipeline.jobs.fit import Fitted
+    from pipeline.jobs.invert import Inverted
+    from pipeline.jobs.plan import Plan
+    from pipeline.jobs.refit import Refitted
+    from pipeline.settings import InvertSettings
 
-def fit_report(opened: Run, fitted: Fitted) -> Json:
+# What each flag says of a query, for people.
+MEANINGS = {
+    "merged": "different rows in one place, taken for their mean",
+    "not_unisolvent": "neighbors in a plane, or too few: no slope across it",
+    "ill_conditioned": "few right digits",
+    "regularized": "rows smoothed somewhat instead of interpolated",
+    "dropped": "neighbors without usable rows left out",
+    "undefined": "not finite, values are NaN",
+}
+
+
+def counted(count: int, what: str) -> str:
+    """A number with its noun, in the plural where needed."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def plan_report(plan: "Plan") -> tuple[Json, list[str]]:
+    """What a fit will take, for programs and in lines."""
+    total = sum(plan.seconds.values())
+    lines = [f"  {'stage':<11} {'tasks':>7} {'MiB a worker':>13} {'MiB on disk':>12} {'time':>8}"]
+    lines += [
+        f"  {stage.stage:<11} {stage.n_tasks:>7,} {stage.memory / MIB:>13,.0f} {stage.disk / MIB:>12,.1f} "
+        f"{in_words(stage.seconds):>8}"
+        for stage in plan.stages
+    ]
+    peak = max(plan.memory.values())
+    has = "" if plan.worker_memory is None else f" of {plan.worker_memory / MIB:,.0f}"
+    workers = f"{counted(plan.n_workers, 'worker')} of {counted(plan.n_threads, 'thread')}"
+    lines += [
+        f"{workers}: at most {peak / MIB:,.0f}{has} MiB each, "
+        f"{plan.disk / MIB:,.0f} of {plan.free_disk / MIB:,.0f} MiB on disk, about {in_words(total)}."
+    ]
+    value = {
+        "stages": [asdict(stage) for stage in plan.stages],
+        "n_workers": plan.n_workers,
+        "threads_per_worker": plan.n_threads,
+        "worker_memory": plan.worker_memory,
+        "free_disk": plan.free_disk,
+        "disk": plan.disk,
+        "seconds": total,
+        "problems": plan.problems(),
+    }
+    return value, lines
+
+
+def fit_report(opened: Run, fitted: "Fitted") -> Json:
     """All figures of a fit, for programs."""
     found = {name: outcome.figures for name, outcome in fitted.outcomes.items()}
     return {
@@ -113,72 +160,148 @@ def _component_line(figures: Json) -> str:
     return f"{found}; only the largest is embedded, other rows are NaN."
 
 
-def status_report(store: str) -> tuple[Json, list[str]]:
-    """How far a run is, for programs and for people."""
-    opened = open_run(store)
-    stages = opened.status
-    published = opened.published
-    current = published and opened.is_current
-    left = None if current else opened.seconds_left()
-    versions = _versions(opened)
-    value = {
-        "published": published,
-        "versions": versions,
-        "stages": [asdict(stage) for stage in stages],
-        "seconds_left": left,
+def refit_report(store: str, refitted: "Refitted") -> Json:
+    """All figures of a refit, for programs: those of a fit, and how it goes on from the version before."""
+    base, n_rows = refitted.manifest["registered_to"], int(refitted.manifest["source"]["n_rows"])
+    return {
+        **fit_report(open_run(store, refitted.version), refitted),
+        "version": refitted.version,
+        "rows": {"old": base["n_rows"], "new": n_rows - base["n_rows"]},
+        "registered_to": base["version"],
+        "registration": refitted.outcomes["register"].figures,
     }
-    lines = [_stage_line(stage) for stage in stages]
-    lines += [_version_line(version) for version in versions if len(versions) > 1]
-    ended = "published" if current else "not complete"
-    under_way = "" if left is None else f"; under way, about {in_words(left)} left"
-    stated = opened.portable if published else None
-    value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
-    of_model = [] if stated is None else model_lines(stated)
-    return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
 
 
-def model_lines(stated: Json) -> list[str]:
-    """What an exported model states of itself."""
-    if stated.get("exact"):
-        size = f"{stated['n_landmarks']:,} landmarks, {stated['bytes'] / MIB:,.1f} MiB."
-        return [size, "Rows are placed where the run places them."]
-    accuracy = stated["accuracy"]
-    lines = [f"{stated['n_anchors']:,} anchors, {stated['bytes'] / MIB:,.1f} MiB."]
-    if not accuracy["n_checked"]:
-        return [*lines, "Every distinct row is an anchor: rows are placed where the run places them."]
+def refit_summary(report: Json) -> list[str]:
+    """What was published and how it lies on the version before, in lines for people."""
+    rows, found = report["rows"], report["registration"]
     return [
-        *lines,
-        f"Against the run, on {accuracy['n_checked']:,} rows that are not anchors: {accuracy['rms']:.2%} of the "
-        f"embedding's spread off (root mean square), 99% of them at most {accuracy['q99']:.2%}.",
+        *fit_summary(report),
+        f"Turned onto version {report['registered_to']} on {found['n_shared']:,} of its landmarks: they are "
+        f"{found['rms_after']:.3g} from where they were, {found['relative_rms']:.2%} of their spread (rms).",
+        f"Version {report['version']} is published: {rows['old']:,} old and {rows['new']:,} new rows.",
     ]
 
 
-def _stage_line(stage: StageStatus) -> str:
-    state = "complete" if stage.complete else f"{stage.n_committed} of {stage.n_partitions} partitions"
-    return f"  {stage.stage:<11} {state}"
+def batch_report(store: str, output: str, extended: "Extended | None" = None) -> Json:
+    """All figures of one batch, as it was extended to now or earlier."""
+    opened = open_run(output)
+    n_placed = opened.stage_figures("place")["n_placed"] if opened.n_rows else 0
+    computed = {} if extended is None else {name: outcome.n_computed for name, outcome in extended.outcomes.items()}
+    return {
+        "store": store,
+        "output": output,
+        "n_rows": opened.n_rows,
+        "n_placed": n_placed,
+        "computed": computed,
+        "n_computed": sum(computed.values()),
+        "drift": opened.drift,
+    }
 
 
-def _versions(opened: Run) -> list[Json]:
-    """Every version by name, the oldest first, with its rows and whether it is the published one."""
-    found = [open_run(opened.url, name) for name in opened.versions]
-    return [{"name": v.version, "n_rows": v.n_rows, "published": v.version == opened.version} for v in found]
+def extension_summary(report: Json) -> list[str]:
+    """What was placed and how it compares with the fitted rows, in lines for people."""
+    if not report["batches"]:
+        return ["No new batch: nothing to do."]
+    return [line for batch in report["batches"] for line in _batch_lines(batch)]
 
 
-def _version_line(version: Json) -> str:
-    return f"  version {version['name']}: {version['n_rows']:,} rows{', published' * version['published']}"
+def _batch_lines(batch: Json) -> list[str]:
+    if not batch["n_rows"]:
+        return [f"{batch['output']}: no rows."]
+    lines = [] if batch["n_computed"] else ["Every stage was complete already: nothing was computed."]
+    lines.append(f"{batch['output']}: {batch['n_placed']:,} of {batch['n_rows']:,} rows placed.")
+    drift = batch["drift"]
+    lines += [
+        f"  {name:<9} differs by {column['statistic']:.3f} from rows like the fitted ones (margin "
+        f"{column['margin']:.3f}, p {column['p_value']:.2g}); {column['share_beyond_99']:.1%} beyond their 99% quantile"
+        for name, column in drift["columns"].items()
+    ]
+    return [*lines, f"  {_verdict(drift)}"]
 
 
-def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Json, list[str]]:
-    """Delete what neither the published state, a version nor the latest command uses; of versions, keep the newest."""
-    target = run.open_store(store, writable=True)
-    with lease.acquire(target):
-        target.sweep_partials()
-        dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
-        stages = dict.fromkeys((*refitting.STAGES, *extending.STAGES, *portable.STAGES, *inverting.STAGES))
-        paths = run.superseded(target, list(stages))
-        freed = sum(target.size(path) for path in paths)
-        for path in paths:
-            run.remove(target, path)
-    lines = [*(f"  dropped version {name}" for name in dropped), *(f"  removed {path}" for path in paths)]
-    value = {"removed": paths, "bytes": freed} | ({} if keep_versions is None else {"versions": dropped})
-    return value, [*lines, f"{freed / 2**20:,.1f} MiB freed."]
+def _verdict(drift: Json) -> str:
+    drifting = [name for name, column in drift["columns"].items() if column["drifts"]]
+    if drifting:
+        told_by = " and ".join(drifting)
+        return f"These rows are not like the fitted ones, by their {told_by}, at level {drift['level']:.2g}."
+    return f"These rows are like the fitted ones, at level {drift['level']:.2g}."
+
+
+def drifted_words(report: Json) -> str:
+    """What to say of batches that are not like the fitted rows; nothing if there are none."""
+    outputs = [batch["output"] for batch in report["batches"] if batch["drift"] and batch["drift"]["drifts"]]
+    if not outputs:
+        return ""
+    return (
+        f"{', '.join(outputs)}: not like the rows that were fitted; the results are there, but look at their trust "
+        "columns, and consider `trigpoint refit`."
+    )
+
+
+def drift_table(report: Json) -> list[Json]:
+    """One batch as a table of columns and figures."""
+    if report["drift"] is None:
+        return [{"column": "", "rows": 0}]
+    return [
+        {"column": name, "rows": report["n_rows"], **column, "drifts": "yes" if column["drifts"] else "no"}
+        for name, column in report["drift"]["columns"].items()
+    ]
+
+
+def asked_for(settings: "InvertSettings") -> str:
+    """What is to be found, in words."""
+    if settings.path is not None:
+        way = "in a straight line" if settings.along == "straight" else "along the data"
+        return f"From row {settings.path[0]} to row {settings.path[1]} {way}, {settings.steps} steps,"
+    if settings.leave_one_out:
+        return "Every row" if settings.sample is None else f"{settings.sample:,} rows"
+    return str(settings.coordinates)
+
+
+def inversion_report(settings: "InvertSettings", inverted: "Inverted") -> Json:
+    """All figures of an inversion, for programs."""
+    found = {name: outcome.figures for name, outcome in inverted.outcomes.items()}
+    return {
+        "store": settings.store,
+        "output": settings.output,
+        "computed": {name: outcome.n_computed for name, outcome in inverted.outcomes.items()},
+        "n_computed": inverted.n_computed,
+        "n_embedded_places": found["order"]["n_nodes"],
+        "n_source_rows_read": found["gather"]["n_rows"],
+        "recall": found["probes"]["recall"] if "probes" in found else 1.0,
+        "outside": settings.outside,
+        **({"path_length": found["path"]["length"]} if "path" in found else {}),
+        **found["publish"],
+    }
+
+
+def inversion_summary(report: Json) -> list[str]:
+    """What came back, in lines for people."""
+    lines = [] if report["n_computed"] else ["Every stage was complete already: nothing was computed."]
+    n_asked = report.get("n_left_out", report["n_rows"])
+    if "n_left_out" in report:
+        lines.append(f"{n_asked:,} of {report['n_rows']:,} rows left out, one at a time.")
+        lines += _error_lines(report)
+    else:
+        lines.append(f"{n_asked:,} queries, from {report['n_source_rows_read']:,} rows of the data.")
+    lines.append(
+        f"{report['n_outside']:,} outside: farther than {report['outside']:g} fill distances from every embedded point."
+    )
+    if report["recall"] < 1:
+        lines.append(f"The search finds {report['recall']:.2%} of the nearest points, audited on a sample.")
+    return lines + [f"  {name:<16}{count:>9,}  {MEANINGS[name]}" for name, count in report["flags"].items() if count]
+
+
+def _error_lines(report: Json) -> list[str]:
+    if report["mean_error"] is None:
+        return ["There is no error to tell: nothing is known of any row without it."]
+    error, share = report["mean_error"], report["mean_relative_error"]
+    return [f"Mean error {error:.4g} in the units of the data, {share:.2%} of the rows' sizes."]
+
+
+def inversion_table(report: Json) -> list[Json]:
+    """The same as a table of figures and values."""
+    plain = {name: value for name, value in report.items() if not isinstance(value, dict)}
+    named = {**plain, **{f"flagged {name}": count for name, count in report["flags"].items()}}
+    return [{"figure": name, "value": str(value)} for name, value in named.items()]

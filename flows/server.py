@@ -17,7 +17,7 @@ from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
 
-from flows.server_process import LOOPBACK
+from flows.child_process import LOOPBACK
 from pipeline.errors import ClusterError
 
 START_SECONDS = 120
@@ -96,7 +96,7 @@ def _writable_home(spare: Path, say: Callable[[str], None]) -> Path:
 def _embedded(home: Path, log: Path) -> Iterator[str]:
     port = _free_port()
     url = f"http://{LOOPBACK}:{port}/api"
-    command = [sys.executable, "-m", "flows.server_process", str(port), str(os.getpid())]
+    command = [sys.executable, "-m", "flows.child_process", "server", str(os.getpid()), str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

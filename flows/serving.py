@@ -23,9 +23,8 @@ from prefect.settings import get_current_settings
 from prefect.states import Crashed
 
 from flows.deploy import ACTIVE, Say, deployed, runs_of, summary, tell
-from flows.schedules import ScheduleSettings
+from flows.schedules import ScheduleSettings, Target
 from flows.server import child_environment, last_words, prefect_server
-from flows.targets import Target
 from pipeline.errors import ClusterError, InvalidInputError
 
 STOP_SECONDS, LAST_SECONDS = 30, 5
@@ -102,7 +101,7 @@ def _worker(url: str, pool: str, slugs: list[str], log: Path) -> Iterator["subpr
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.worker_process", str(os.getpid()), pool, *slugs],
+            [sys.executable, "-m", "flows.child_process", "worker", str(os.getpid()), pool, *slugs],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from flows.commands import Say
+from flows.reports import counted
+from flows.runner import Say
 from flows.terminal import command_line
 from pipeline.jobs.study import Study, Trial, study
 from pipeline.numerics.statistics.held_out_error import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
@@ -32,7 +33,7 @@ def study_report(settings: StudySettings, picture: Path | None, say: Say) -> tup
     command = command_line(["fit", *fit_arguments(settings, found)])
     lines = [*_introduction(settings, found), *_tables(found), *_conclusion(found), f"  {command}"]
     if picture is not None:
-        from flows.study_picture import study_picture
+        from flows.pictures import study_picture
 
         picture.write_bytes(study_picture(settings, found))
         lines.append(f"The picture is in {picture}.")
@@ -142,10 +143,6 @@ def _told_of(found: Study, trial: Trial) -> str:
 
 def _in_words(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else in_words(seconds)
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _described(settings: StudySettings, found: Study, command: str) -> Json:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from flows import cli
-from flows.schedules import ScheduleSettings
-from flows.targets import read_targets
+from flows.schedules import ScheduleSettings, read_targets
 from pipeline.jobs.fit import fit
 from pipeline.methods import EXTENSIONS, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS
 from pipeline.numerics.datasets import swiss_roll

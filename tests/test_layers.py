@@ -39,7 +39,7 @@ def checked(tree):
         ("pipeline/stages/stage.py", "import distributed", "Stages know no cluster"),
         ("pipeline/estimator/landmark_isomap.py", "import prefect", "Flows are the top layer"),
         ("pipeline/fanout/worker.py", "import prefect", "Flows are the top layer"),
-        ("flows/commands.py", "import distributed", "Only the fan-out imports Dask"),
+        ("flows/runner.py", "import distributed", "Only the fan-out imports Dask"),
     ],
 )
 def test_planted_violation_is_found(copied_tree, module, line, contract):

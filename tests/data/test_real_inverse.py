@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from flows.inversion import strip_images
+from flows.pictures import strip_images
+from flows.runner import InvertJob
 from pipeline import open_run
 from pipeline.jobs.fit import fit
 from pipeline.jobs.invert import invert
@@ -56,7 +57,7 @@ def test_between_two_digits_the_way_along_the_data_stays_nearer_to_it(digits, tm
     for along in ("straight", "data"):
         given = {"path": (rows[1], rows[2]), "along": along, "image": "28x28"}
         settings, opened = inverted(folder, tmp_path / along, **given)
-        strip = strip_images(settings)
+        strip = strip_images(settings, InvertJob(settings).data)
         assert strip.shape == (11, 28, 28)
         for place, row in ((0, rows[1]), (1, rows[1]), (-2, rows[2]), (-1, rows[2])):
             np.testing.assert_allclose(strip[place].ravel(), images[row], rtol=0, atol=255 * 1e-8)

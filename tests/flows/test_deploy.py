@@ -24,8 +24,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.deploy import deployed, runs_of
 from flows.events import emit_drift, store_slug
+from flows.schedules import Target, read_targets
 from flows.server import delivered
-from flows.targets import Target, read_targets
 from pipeline import open_run
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
@@ -357,7 +357,7 @@ def test_served_here_it_runs_what_is_due_and_stops_all_when_interrupted(folder, 
         second = trigpoint(folder, "deploy", "--config", folder / "run.toml", "--serve")
         assert second.returncode == 2
         assert f"another `trigpoint deploy --serve` has the store {store_slug('run.zarr')}" in second.stderr
-        family = family_of(process, "flows.server_process", "flows.worker_process")
+        family = family_of(process, "flows.child_process server", "flows.child_process worker")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, log.read_text()
     _, alive = psutil.wait_procs(family, timeout=30)
@@ -381,7 +381,7 @@ def test_served_here_and_killed_it_leaves_no_process_and_goes_on(folder, tmp_pat
     log, again = tmp_path / "log", tmp_path / "again"
     with serving(folder, log) as process:
         until(lambda: list((folder / "run.zarr").glob(ledger)), 180, log.read_text)
-        family = family_of(process, "flows.server_process", "flows.worker_process", "prefect.engine")
+        family = family_of(process, "flows.child_process server", "flows.child_process worker", "prefect.engine")
         process.kill()
         _, alive = psutil.wait_procs(family, timeout=60)
         assert not alive

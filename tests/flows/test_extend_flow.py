@@ -174,7 +174,7 @@ class TestFlow:
         assert events[0]["payload"]["n_rows"] == 2000
 
     def test_settings_and_keywords_do_not_mix(self, folder, tmp_path):
-        with pytest.raises(InvalidInputError, match="settings are given, and level beside them"):
+        with pytest.raises(InvalidInputError, match="settings are given, and level besides"):
             extend(settings(folder, "new.npy", tmp_path / "out"), level=0.1)
 
 

@@ -180,7 +180,7 @@ def test_a_lost_server_is_told_and_nothing_is_lost(source, serial, tmp_path):
     store = tmp_path / "run"
     _, process = started(source, store)
     wait_for(process, store, "neighbors/*/ledger/partition-00000000.json")
-    (server,) = [p for p in psutil.Process(process.pid).children() if "flows.server_process" in p.cmdline()]
+    (server,) = [p for p in psutil.Process(process.pid).children() if "flows.child_process" in p.cmdline()]
     server.kill()
     _, err = ended(process)
     assert process.returncode == 1
@@ -241,7 +241,7 @@ class TestTasks:
         assert fit(settings)["n_computed"] == 0
 
     def test_settings_and_keywords_at_once_are_refused(self, keywords):
-        with pytest.raises(InvalidInputError, match="settings are given, and n_components beside them"):
+        with pytest.raises(InvalidInputError, match="settings are given, and n_components besides"):
             fit(fit_settings(keywords), n_components=3)
 
     def test_what_passes_is_tried_again_by_prefect(self, keywords, monkeypatch):
@@ -255,7 +255,7 @@ class TestTasks:
             return real(self, ledger, partition)
 
         monkeypatch.setattr(Landmarks, "run_partition", flaky)
-        monkeypatch.setattr(sys.modules["flows.fit"], "RETRY_SECONDS", 0)
+        monkeypatch.setattr("flows.tasks.RETRY_SECONDS", 0)
         fit(**keywords)
         assert len(calls) == 2
         _, tasks, _ = self.until(lambda: self.runs(), lambda found: found[1].get("landmarks"))

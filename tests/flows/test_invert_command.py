@@ -10,7 +10,8 @@ from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
 from flows import invert
-from flows.inversion import shown_steps, strip_images
+from flows.pictures import shown_steps, strip_images
+from flows.runner import InvertJob
 from pipeline import open_run
 from pipeline.jobs.fit import fit
 from pipeline.methods import RADIAL_FUNCTIONS
@@ -88,7 +89,8 @@ def test_a_path_is_drawn_as_a_strip_with_the_real_images_at_its_ends(trigpoint, 
     assert "From row 3 to row 10 along the data, 5 steps, in the space of" in out
     assert f"The strip is in {tmp_path / 'strip.png'}." in out
     told = {"store": str(folder / "run"), "output": str(tmp_path / "out"), "path": (3, 10), "steps": 5}
-    images = strip_images(job_settings(InvertSettings, {**told, "along": "data", "image": f"4x6{order}"}))
+    settings = job_settings(InvertSettings, {**told, "along": "data", "image": f"4x6{order}"})
+    images = strip_images(settings, InvertJob(settings).data)
     layout = "F" if order else "C"
     assert images.shape == (7, 4, 6)
     for place, row in ((0, 3), (1, 3), (-2, 10), (-1, 10)):

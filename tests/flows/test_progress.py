@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from flows import progress
-from flows.commands import fitted_report
 from flows.progress import QUIET_SECONDS, Bars, Display, Lines, Several, current_display, shown_on, terminal_display
-from pipeline.jobs.fit import checked_source
-from pipeline.jobs.plan import plan_fit
+from flows.runner import FitJob, run_shown
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import fit_settings
 from pipeline.stages.stage import Outcome
@@ -299,6 +297,6 @@ def test_a_fit_in_this_process_shows_its_bars(tmp_path, console):
     np.save(tmp_path / "roll.npy", swiss_roll(1500, seed=0).points)
     given = {"source": str(tmp_path / "roll.npy"), "store": str(tmp_path / "run"), "n_landmarks": 40}
     settings = fit_settings({**given, "cluster": {"kind": "serial"}})
-    plan = plan_fit(settings, checked_source(settings))
-    fitted_report(settings, plan, False, Bars(console, plan.seconds), lambda _: None)
+    job = FitJob(settings)
+    run_shown(job, False, Bars(console, job.plan.seconds), lambda _: None)
     assert "publish" in printed(console)

@@ -156,7 +156,7 @@ def test_the_flow_has_a_task_for_each_stage(runs, once):
             (flow_run,) = client.read_flow_runs()
             artifacts = client.request("POST", "/artifacts/filter", json={}).json()
         assert refit(job_settings(RefitSettings, settings))["n_computed"] == 0
-        with pytest.raises(InvalidInputError, match="settings are given, and name beside them"):
+        with pytest.raises(InvalidInputError, match="settings are given, and name besides"):
             refit(job_settings(RefitSettings, settings), name="x")
     assert flow_run.state.is_completed()
     assert set(report["computed"]) == {*STAGES} - {"axes"}

@@ -8,8 +8,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import events
 from flows.events import emit_drift, store_resource, store_slug
-from flows.schedules import described, next_times, schedule_settings
-from flows.targets import read_targets
+from flows.schedules import described, next_times, read_targets, schedule_settings
 from pipeline.errors import InvalidInputError
 
 

@@ -20,7 +20,7 @@ time.sleep(100)
 # A worker that hears of no end either, but looks after its parent, and a run of it.
 WATCHFUL = f"""
 import signal, subprocess, sys
-from flows.worker_process import end_after
+from flows.child_process import end_after
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 run = subprocess.Popen([sys.executable, "-c", {RUN!r}], start_new_session=True)
 print(run.pid, flush=True)

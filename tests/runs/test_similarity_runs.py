@@ -6,9 +6,9 @@ from scipy.spatial.distance import cdist
 from sklearn.manifold import SpectralEmbedding
 from small import Counting, extended, fitted
 
-from flows.extension_reports import history
-from flows.picture import embedding_picture
+from flows.pictures import embedding_picture
 from flows.reports import figures_table, fit_report, fit_summary
+from flows.status import history
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.fit import fit

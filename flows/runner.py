@@ -1,0 +1,267 @@
+"""Runs a job of the pipeline for a command: shows its plan and progress, runs it here or as a flow, prints its report.
+
+All that commands and flows ask of `pipeline.jobs` to run one stands in the classes of this module.
+"""
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from flows import reports
+from flows.progress import Display, shown_on, terminal_display
+from pipeline.errors import InvalidInputError
+from pipeline.jobs import extend as extending
+from pipeline.jobs import fit as fitting
+from pipeline.jobs import invert as inverting
+from pipeline.jobs import refit as refitting
+from pipeline.jobs.job import Around, at_once
+from pipeline.jobs.new_rows import checked_batch
+from pipeline.jobs.plan import Plan
+from pipeline.results.run import in_words, open_run
+from pipeline.settings import ClusterSettings, ExtendSettings, FitSettings, InvertSettings, JobSettings, RefitSettings
+from pipeline.stages.stage import Execute, Watch, serially
+from pipeline.types import Json
+
+Say = Callable[[str], None]
+Settings = TypeVar("Settings", bound=JobSettings)
+# The terminal shows our progress instead of Prefect's log, which is in its record of the run. A lost server is given
+# up after seconds, not minutes: no result depends on it.
+PREFECT_ENVIRONMENT = {
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL",
+    "PREFECT_CLIENT_MAX_RETRIES": "2",
+}
+
+
+class Job(ABC, Generic[Settings]):
+    """A job whose input is opened and checked, ready to run."""
+
+    flow: ClassVar[str]
+    plan: Plan | None = None
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What is done, in a line."""
+
+    @abstractmethod
+    def memory(self) -> dict[str, int]:
+        """Bytes of memory that each stage takes in a worker."""
+
+    @abstractmethod
+    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
+        """Compute what is missing, publish it and return the figures."""
+
+    @abstractmethod
+    def summary(self, report: Json) -> list[str]:
+        """The figures, in lines for people."""
+
+
+class PlannedJob(Job[Settings]):
+    """A job whose stages are planned: memory, disk and time are known before it runs."""
+
+    plan: Plan
+
+    def memory(self) -> dict[str, int]:
+        return self.plan.memory
+
+
+class FitJob(PlannedJob[FitSettings]):
+    flow = "fit"
+
+    def __init__(self, settings: FitSettings) -> None:
+        super().__init__(settings)
+        self._prepared = fitting.prepare_fit(settings)
+        self.plan = self._prepared.plan
+
+    @property
+    def title(self) -> str:
+        return f"{self.settings.source} -> {self.settings.store}"
+
+    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
+        fitted = self._prepared.run(watch, take_over, execute, around)
+        return reports.fit_report(open_run(self.settings.store), fitted)
+
+    def summary(self, report: Json) -> list[str]:
+        return reports.fit_summary(report)
+
+
+class RefitJob(PlannedJob[RefitSettings]):
+    flow = "refit"
+
+    def __init__(self, settings: RefitSettings) -> None:
+        super().__init__(settings)
+        self._prepared = refitting.prepare_refit(settings)
+        self.plan = self._prepared.plan
+
+    @property
+    def title(self) -> str:
+        return f"{self._prepared.source.name} -> {self.settings.store}, version {self._prepared.version}"
+
+    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
+        refitted = self._prepared.run(watch, take_over, execute, around)
+        return reports.refit_report(self.settings.store, refitted)
+
+    def summary(self, report: Json) -> list[str]:
+        return reports.refit_summary(report)
+
+
+class ExtendJob(Job[ExtendSettings]):
+    flow = "extend"
+
+    def __init__(self, settings: ExtendSettings) -> None:
+        super().__init__(settings)
+        space = extending.opened_space(settings)
+        if not settings.incoming:
+            checked_batch(settings, space)
+
+    @property
+    def title(self) -> str:
+        return f"{self.settings.source} in the space of {self.settings.store} -> {self.settings.output}"
+
+    def memory(self) -> dict[str, int]:
+        return extending.memory_of_extension(self.settings)
+
+    def batches(
+        self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once
+    ) -> Iterator[Json]:
+        """The figures of each batch as soon as it is published."""
+        for output, extended in extending.extend_batches(self.settings, watch, take_over, execute, around):
+            yield reports.batch_report(self.settings.store, output, extended)
+
+    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
+        return {"store": self.settings.store, "batches": list(self.batches(watch, take_over, execute, around))}
+
+    def summary(self, report: Json) -> list[str]:
+        return reports.extension_summary(report)
+
+
+class InvertJob(Job[InvertSettings]):
+    flow = "invert"
+
+    def __init__(self, settings: InvertSettings) -> None:
+        super().__init__(settings)
+        self._prepared = inverting.prepare_invert(settings)
+        self.data = self._prepared.data
+
+    @property
+    def title(self) -> str:
+        return f"{reports.asked_for(self.settings)} in the space of {self.settings.store} -> {self.settings.output}"
+
+    def memory(self) -> dict[str, int]:
+        return inverting.memory_of_inversion(self._prepared)
+
+    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
+        inverted = self._prepared.run(watch, take_over, execute, around)
+        return reports.inversion_report(self.settings, inverted)
+
+    def summary(self, report: Json) -> list[str]:
+        return reports.inversion_summary(report)
+
+    def strip_picture(self) -> bytes:
+        """The images along the path, between the two rows of the data at its ends."""
+        from flows.pictures import strip_picture
+
+        return strip_picture(self.settings, self.data)
+
+
+_PREPARED: ContextVar[Job[Any] | None] = ContextVar("prepared", default=None)
+
+
+def prepared_job() -> Job[Any] | None:
+    """The job that a command has prepared for the flow it is calling: a flow's parameters must be plain values."""
+    return _PREPARED.get()
+
+
+@contextmanager
+def _handed_over(job: Job[Any]) -> Iterator[None]:
+    token = _PREPARED.set(job)
+    try:
+        yield
+    finally:
+        _PREPARED.reset(token)
+
+
+def run_job(job: Job[Any], take_over: bool, as_json: bool, say: Say, anyway: bool = False) -> Json:
+    """Run a job and print its report, as JSON or in lines; return the figures."""
+    if job.plan is not None and not anyway:
+        job.plan.require_feasible()
+    tell = aside(as_json, say)
+    seconds = {} if job.plan is None else job.plan.seconds
+    tell(f"{job.title}, about {in_words(sum(seconds.values()))}" if seconds else job.title)
+    report = run_shown(job, take_over, Display() if as_json else terminal_display(say, seconds), tell)
+    for line in [json.dumps(report, indent=2)] if as_json else job.summary(report):
+        say(line)
+    return report
+
+
+def run_shown(job: Job[Any], take_over: bool, display: Display, say: Say) -> Json:
+    """Run a job in this process if the settings say so, else as a Prefect flow; the figures."""
+    if job.settings.cluster.kind == "serial":
+        with shown_on(display):
+            return job.run(display, take_over)
+    for name, value in PREFECT_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    say(f"Starting {_described(job.plan, job.settings.cluster)}.")
+    from flows.server import prefect_server
+
+    with prefect_server(say), shown_on(display), _handed_over(job):
+        flow = getattr(import_module("flows"), job.flow)
+        # The plan was checked by the command, or is to be ignored.
+        report: Json = flow(job.settings, take_over, **({} if job.plan is None else {"anyway": True}))
+        return report
+
+
+def aside(as_json: bool, say: Say) -> Say:
+    """Where to say what is not part of the JSON."""
+    return (lambda _: None) if as_json else say
+
+
+def _described(plan: Plan | None, cluster: ClusterSettings) -> str:
+    if cluster.kind == "address":
+        return f"a Prefect flow on the Dask workers at {cluster.address}"
+    workers = "its Dask workers" if plan is None else reports.counted(plan.n_workers, "Dask worker")
+    return f"a Prefect server and {workers}; this takes about ten seconds, longer the first time"
+
+
+def draw_embedding(store: str, picture: Path | None, tell: Say) -> None:
+    """Write a picture of the published embedding, if one is asked for."""
+    if picture is None:
+        return
+    from flows.pictures import embedding_picture
+
+    picture.write_bytes(embedding_picture(open_run(store)))
+    tell(f"The picture is in {picture}.")
+
+
+def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, as_json: bool, say: Say) -> None:
+    """Invert, print the report and draw the images along the path if asked to."""
+    if picture is not None and (settings.path is None or settings.image is None):
+        raise InvalidInputError(f"picture={str(picture)!r} needs a path and the size of an image; give both.")
+    job = InvertJob(settings)
+    run_job(job, take_over, as_json, say)
+    if picture is not None:
+        from flows.pictures import shown_steps
+
+        picture.write_bytes(job.strip_picture())
+        n_shown = len(shown_steps(settings.steps))
+        some = "" if n_shown == settings.steps else f", with {n_shown} of the {settings.steps:,} steps, evenly spaced"
+        aside(as_json, say)(f"The strip is in {picture}{some}.")
+
+
+def run_extend(settings: ExtendSettings, take_over: bool, fail_on_drift: bool, as_json: bool, say: Say) -> None:
+    """Extend and print the report; raise DriftError if the new rows drift and that is to fail."""
+    from pipeline.errors import DriftError
+
+    report = run_job(ExtendJob(settings), take_over, as_json, say)
+    if fail_on_drift and (words := reports.drifted_words(report)):
+        raise DriftError(words)

@@ -1,0 +1,128 @@
+"""Commands that look at a store or tidy it: status, gc and export; and what a fit will take."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from flows.reports import batch_report
+from pipeline.jobs.incoming import done_batches
+from pipeline.results.run import Run, StageStatus, in_words, open_run
+from pipeline.stages.costs import MIB
+from pipeline.store import lease, run
+from pipeline.types import Json
+
+
+def status_report(store: str) -> tuple[Json, list[str]]:
+    """How far a run is, for programs and for people."""
+    opened = open_run(store)
+    stages = opened.status
+    published = opened.published
+    current = published and opened.is_current
+    left = None if current else opened.seconds_left()
+    versions = _versions(opened)
+    value = {
+        "published": published,
+        "versions": versions,
+        "stages": [asdict(stage) for stage in stages],
+        "seconds_left": left,
+    }
+    lines = [_stage_line(stage) for stage in stages]
+    lines += [_version_line(version) for version in versions if len(versions) > 1]
+    ended = "published" if current else "not complete"
+    under_way = "" if left is None else f"; under way, about {in_words(left)} left"
+    stated = opened.portable if published else None
+    value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
+    of_model = [] if stated is None else model_lines(stated)
+    return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
+
+
+def model_lines(stated: Json) -> list[str]:
+    """What an exported model states of itself."""
+    if stated.get("exact"):
+        size = f"{stated['n_landmarks']:,} landmarks, {stated['bytes'] / MIB:,.1f} MiB."
+        return [size, "Rows are placed where the run places them."]
+    accuracy = stated["accuracy"]
+    lines = [f"{stated['n_anchors']:,} anchors, {stated['bytes'] / MIB:,.1f} MiB."]
+    if not accuracy["n_checked"]:
+        return [*lines, "Every distinct row is an anchor: rows are placed where the run places them."]
+    return [
+        *lines,
+        f"Against the run, on {accuracy['n_checked']:,} rows that are not anchors: {accuracy['rms']:.2%} of the "
+        f"embedding's spread off (root mean square), 99% of them at most {accuracy['q99']:.2%}.",
+    ]
+
+
+def _stage_line(stage: StageStatus) -> str:
+    state = "complete" if stage.complete else f"{stage.n_committed} of {stage.n_partitions} partitions"
+    return f"  {stage.stage:<11} {state}"
+
+
+def _versions(opened: Run) -> list[Json]:
+    """Every version by name, the oldest first, with its rows and whether it is the published one."""
+    found = [open_run(opened.url, name) for name in opened.versions]
+    return [{"name": v.version, "n_rows": v.n_rows, "published": v.version == opened.version} for v in found]
+
+
+def _version_line(version: Json) -> str:
+    return f"  version {version['name']}: {version['n_rows']:,} rows{', published' * version['published']}"
+
+
+def history(folder: str) -> tuple[Json, list[str]] | None:
+    """The batches in a folder of results, in the order of their names; None if it is no such folder."""
+    outputs = done_batches(folder)
+    if not outputs:
+        return None
+    reports = [batch_report("", str(output)) for output in outputs]
+    width = max(len(output.name) for output in outputs)
+    lines = [f"  {'batch':<{width}} {'rows':>11}  residual       gap   nearest"]
+    lines += [_history_line(Path(report["output"]).name, width, report) for report in reports]
+    n_drifting = sum(bool(report["drift"] and report["drift"]["drifts"]) for report in reports)
+    lines.append(f"{folder}: {len(reports)} batches, {n_drifting} not like the fitted rows.")
+    return {"batches": reports, "n_drifting": n_drifting}, lines
+
+
+def _history_line(name: str, width: int, report: Json) -> str:
+    line = f"  {name:<{width}} {report['n_rows']:>11,}"
+    if report["drift"] is None:
+        return line
+    shown = (report["drift"]["columns"].get(column) for column in ("residual", "gap", "nearest"))
+    # Not every method has every column.
+    figures = "".join(
+        f" {column['statistic']:>8.3f}{'*' if column['drifts'] else ' '}" if column else " " * 10 for column in shown
+    )
+    return f"{line}{figures} {'drifts' if report['drift']['drifts'] else ''}".rstrip()
+
+
+def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Json, list[str]]:
+    """Delete what neither the published state, a version nor the latest command uses; of versions, keep the newest."""
+    from pipeline.jobs import extend, invert, portable, refit
+
+    target = run.open_store(store, writable=True)
+    with lease.acquire(target):
+        target.sweep_partials()
+        dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
+        stages = dict.fromkeys((*refit.STAGES, *extend.STAGES, *portable.STAGES, *invert.STAGES))
+        paths = run.superseded(target, list(stages))
+        freed = sum(target.size(path) for path in paths)
+        for path in paths:
+            run.remove(target, path)
+    lines = [*(f"  dropped version {name}" for name in dropped), *(f"  removed {path}" for path in paths)]
+    value = {"removed": paths, "bytes": freed} | ({} if keep_versions is None else {"versions": dropped})
+    return value, [*lines, f"{freed / 2**20:,.1f} MiB freed."]
+
+
+def export_report(store: str, arrays: list[str], output: Path, version: str | None = None) -> tuple[Json, list[str]]:
+    """Write published arrays to a file; what was written, for programs and in lines."""
+    from pipeline.results.export import export
+
+    n_rows = export(open_run(store, version), arrays, output)
+    value = {"output": str(output), "arrays": arrays, "n_rows": n_rows}
+    return value, [f"{n_rows:,} rows of {', '.join(arrays)} are in {output}."]
+
+
+def export_model_report(store: str, model: str, anchors: int | None) -> tuple[Json, list[str]]:
+    """Write a model of a run; its size and accuracy, for programs and in lines."""
+    from pipeline.jobs.portable import export_model
+
+    exported = export_model(store, model, anchors)
+    value = {"model": model, "n_computed": exported.n_computed, **exported.stated}
+    return value, [f"A model of {store} is in {model}.", *model_lines(exported.stated)]
