@@ -27,11 +27,12 @@ from pipeline.sources.numpy_files import (
     open_npz,
 )
 from pipeline.sources.source import Column, Source
-from pipeline.store.foreign import ForeignArray, array_folders, is_array
 
 
 def open_zarr(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source of a Zarr array, or of the array `key` of a group, whose ids may be another array of it."""
+    from pipeline.store.foreign import ForeignArray, array_folders, is_array
+
     if is_array(path):
         if key is not None:
             raise InvalidInputError(f"key={key!r} names an array of a Zarr group; {path} is one array: leave it out.")

@@ -48,8 +48,8 @@ def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoi
     report = json.loads(trigpoint("fit", source, "--store", store, *SMALL, "--n-components", 3, "--json")[1])
     assert {name for name, n in report["computed"].items() if n} == {
         "model",
-        "calibrate",
         "embed",
+        "calibrate",
         "evaluate",
         "publish",
     }
@@ -58,8 +58,8 @@ def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoi
     assert code == 0
     assert [line.split()[1].split("/")[0] for line in out.splitlines()[:-1]] == [
         "model",
-        "calibrate",
         "embed",
+        "calibrate",
         "evaluate",
         "publish",
     ]

@@ -68,7 +68,9 @@ def test_a_plan_has_the_choice_of_a_subset_even_if_it_may_be_all(points):
 
 
 def test_a_plan_refuses_more_evaluated_landmarks_than_there_are(points):
-    with pytest.raises(InvalidInputError, match="n_evaluated=50 is out of range; there are 20 landmarks"):
+    with pytest.raises(
+        InvalidInputError, match="n_evaluated=50 is out of range; use at most 20, the number of landmarks"
+    ):
         planned(points, **APART, n_evaluated=50)
 
 

@@ -182,7 +182,9 @@ def test_estimates_from_a_few_evaluations_are_exact_where_the_few_span_all(point
         extended(tmp_path / name, new, tmp_path / f"{name} extended")
     found, expected = (open_run(tmp_path / f"{name} extended").embedding() for name in ("few", "all"))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-    with pytest.raises(InvalidInputError, match="n_evaluated=31 is out of range; there are 30 landmarks"):
+    with pytest.raises(
+        InvalidInputError, match="n_evaluated=31 is out of range; use at most 30, the number of landmarks"
+    ):
         fitted(rows, tmp_path / "many", **settings, n_evaluated=31)
 
 

@@ -241,7 +241,7 @@ def test_a_radius_that_joins_everything_is_refused_before_memory_is_exhausted(sc
 
 def test_a_radius_beyond_all_reason_joins_everything(tmp_path, rng):
     points = saved(tmp_path / "x.npy", rng.random((60, 2)) * 1e-9)
-    fitted(points, tmp_path / "run", radius=1e308, n_landmarks=20)
+    fitted(points, tmp_path / "run", radius=1e150, n_landmarks=20)
     assert open_run(tmp_path / "run").stage_figures("graph")["n_edges"] == 60 * 59
 
 
