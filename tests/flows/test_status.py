@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flows import cli
-from flows.reports import status_report
+from flows.status import status_report
 from pipeline.jobs.fit import fit
 from pipeline.jobs.plan import STAGES
 from pipeline.numerics.datasets import swiss_roll

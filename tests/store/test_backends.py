@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from backend_suite import BackendSuite
 
-from flows.reports import collected_garbage
+from flows.status import collected_garbage
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.extend import extend
