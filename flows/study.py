@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from flows.commands import Say
 from flows.terminal import command_line
 from pipeline.jobs.study import Study, Trial, study
-from pipeline.numerics.statistics.held_out_error import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
+from pipeline.numerics.statistics.quality import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
 from pipeline.results.run import in_words
 from pipeline.settings.jobs import ClusterSettings, FitSettings
 from pipeline.settings.study import StudySettings
