@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.jobs.study import study
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.landmarks.sampling import automatic_count
-from pipeline.numerics.statistics.held_out_error import Estimate, good_enough
+from pipeline.numerics.statistics.quality import MeanError, good_enough
 from pipeline.settings import StudySettings, job_settings
 from pipeline.types import AnyArray
 
@@ -24,7 +24,7 @@ SIZES = (25, 50, 100, 200, 400, 800, 1600)
 # Of so many rows on, fewer are tried: all that are tried are measured against each other.
 MANY_ROWS, MOST_OF_MANY = 20_000, 400
 N_HELD_OUT, N_REPEATS, N_NEIGHBORS = 1000, 3, 10
-Curve = dict[int, Estimate]
+Curve = dict[int, MeanError]
 
 
 def of_file(name: str) -> Callable[[int], AnyArray]:

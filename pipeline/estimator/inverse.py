@@ -20,10 +20,11 @@ from pipeline.numerics.inverse.interpolant import (
     UNDEFINED,
     Inverted,
     Stencils,
+    mean_rows,
     nearest_nodes,
     stencils,
+    usable_points,
 )
-from pipeline.numerics.inverse.neighborhoods import mean_rows, usable_points
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Fill distances from every embedded point beyond which a place is outside of the embedding.

@@ -2,7 +2,7 @@
 
 On a sample of the source every combination is fitted, rows that were held out are placed as `extend` would place them,
 and the distances between them are held against the true ones. What a fit of the whole source would take is predicted.
-The recommendation is the cheapest of those that are as good as the best (`numerics.statistics.held_out_error`).
+The recommendation is the cheapest of those that are as good as the best (`numerics.statistics.quality`).
 """
 
 from collections.abc import Callable
@@ -37,8 +37,8 @@ from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.kernels import Kernel, automatic_gamma
 from pipeline.numerics.models.metrics import SCALE_FREE, distances
-from pipeline.numerics.statistics import held_out_error
-from pipeline.numerics.statistics.held_out_error import Estimate, estimated, good_enough, measure_of
+from pipeline.numerics.statistics import quality
+from pipeline.numerics.statistics.quality import MeanError, estimated, good_enough, measure_of
 from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_points
 from pipeline.types import FloatArray, IntArray
@@ -65,7 +65,7 @@ class Trial:
     n_evaluations: int
 
     @cached_property
-    def error(self) -> Estimate:
+    def error(self) -> MeanError:
         return estimated(self.errors)
 
 
@@ -92,7 +92,7 @@ class Study:
     def recommended(self) -> Trial:
         """The cheapest of those as good as the best; of several that cost about the same, the best."""
         estimates, costs = [trial.error for trial in self.trials], [trial.seconds for trial in self.trials]
-        return self.trials[held_out_error.recommended(estimates, costs)]
+        return self.trials[quality.recommended(estimates, costs)]
 
     @cached_property
     def limit(self) -> float:

@@ -39,7 +39,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.placement import Placement
 from pipeline.types import AnyArray, FloatArray
 
 WIDTH_FACTOR_RANGE = (0.01, 100.0)

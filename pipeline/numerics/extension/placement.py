@@ -17,10 +17,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from pipeline.numerics.extension.placer import Placer
 from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments, reconstruct_moments
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.numerics.models.spectral import NystromPlacer
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
 TRUST = ("residual", "multiplier", "gap", "nearest")
@@ -75,6 +73,29 @@ def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatAr
     return np.stack([*squares, *(np.ldexp(part, exponent) for part in (result.gap, nearest))], axis=1)
 
 
+class Placement(NamedTuple):
+    """Coordinates (p, d) of points, and a number (p,) for each that grows as it fits the landmarks less well."""
+
+    coordinates: FloatArray
+    residual: FloatArray
+
+
+class Placer(Protocol):
+    """Landmarks with coordinates (m, d), and a way to place other points among them."""
+
+    @property
+    def coordinates(self) -> FloatArray: ...
+
+    @property
+    def residual_degree(self) -> int:
+        """The power of a length that the residual is: it scales so with the dissimilarities."""
+        ...
+
+    def place(self, to_landmarks: AnyArray) -> Placement:
+        """Place points by their dissimilarities (p, m), not squared, to the landmarks."""
+        ...
+
+
 Model: TypeAlias = LandmarkModel | Placer
 
 
@@ -120,7 +141,7 @@ class Answers:
     @property
     def takes_affinities(self) -> bool:
         """Whether it is asked by affinities to the landmarks, which grow as points come nearer."""
-        return isinstance(self.model, NystromPlacer) and self.model.affinity
+        return bool(getattr(self.model, "affinity", False))
 
     def begin(self, n_points: int) -> Sums:
         """Something to bring the points' dissimilarities into."""

@@ -48,7 +48,7 @@ from pipeline.numerics.extension.kernel_mapping import (
     interpolating_coefficients,
     nearest_others,
 )
-from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.extension.reconstruction import MomentSums, project_moments
 from pipeline.numerics.mds import LandmarkModel, double_centered, with_fixed_signs
 from pipeline.types import AnyArray, FloatArray, IntArray

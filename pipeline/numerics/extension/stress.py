@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.placement import Placement
 from pipeline.types import AnyArray, FloatArray
 
 # So many sums side by side keep a processor's vector units busy.

@@ -36,15 +36,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.inverse.kernels import Kernel, Radial, Terms
-from pipeline.numerics.inverse.neighborhoods import (
-    N_NEIGHBORS,
-    Room,
-    checked_coordinates,
-    nearest_nodes,
-    room_for,
-    usable_points,
-)
-from pipeline.numerics.inverse.nodes import NOBODY
+from pipeline.numerics.inverse.nodes import NOBODY, Room, room_for
 from pipeline.numerics.inverse.systems import (
     DROPPED,
     ILL_CONDITIONED,
@@ -55,6 +47,7 @@ from pipeline.numerics.inverse.systems import (
     prepare,
     weigh,
 )
+from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 __all__ = [
@@ -76,6 +69,11 @@ __all__ = [
 ]
 
 CUBIC = Kernel()
+N_NEIGHBORS = 200
+# Below that of other searches: so many neighbors lie in most of a tree's leaves already in fewer dimensions.
+TREE_MAX_DIMENSION = 6
+# Rows in the same place whose mean is taken: the first, if there are more. Rows that repeat by the million are alike.
+MOST_ROWS_OF_NODE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +166,64 @@ def stencils(
     found = _weighed(places, nodes, left, kernel, checked_length(fill_distance))
     dropped = (left != near).any(axis=1)
     return replace(found, flags=found.flags | np.where(dropped, DROPPED, 0).astype(np.uint8))
+
+
+def nearest_nodes(points: ArrayLike, queries: ArrayLike, n_neighbors: int = N_NEIGHBORS) -> IntArray:
+    """The nearest points (q, k) of each query, all of them if there are fewer; those that are not finite aside."""
+    places, nodes = checked_coordinates(queries, points)
+    candidates = np.flatnonzero(usable_points(nodes))
+    wanted = checks.integer_in_range("n_neighbors", n_neighbors, 1, None, "nodes to interpolate between")
+    k = min(wanted, len(candidates))
+    found = np.full((len(places), max(k, 1)), NOBODY, dtype=np.int64)
+    asking = np.flatnonzero(usable_points(places))
+    if k and len(asking):
+        search = NeighborSearch(nodes[candidates], use_tree=nodes.shape[1] <= TREE_MAX_DIMENSION)
+        found[asking] = candidates[search.query(places[asking], k)[1]]
+    return found
+
+
+def usable_points(points: AnyArray) -> BoolArray:
+    """Which rows (n,) have coordinates all finite and of a size whose squares can be summed."""
+    return np.asarray((np.abs(points) <= checks.LARGEST_SIZE).all(axis=1))
+
+
+def checked_coordinates(queries: ArrayLike, points: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Queries (q, d) and points (n, d) in double precision; what is not finite is let through."""
+    places = checks.real_array("queries", queries, 2, allow_empty=True)
+    nodes = checks.real_array("points", points, 2)
+    if places.shape[1] != nodes.shape[1]:
+        raise InvalidInputError(
+            f"queries has {places.shape[1]} columns and points {nodes.shape[1]}; they must be the same coordinates."
+        )
+    # As compiled loops know them: those of arrays laid out otherwise, or read-only, would be compiled anew.
+    return np.require(places, np.float64, ["C", "W"]), np.require(nodes, np.float64, ["C", "W"])
+
+
+def ranks_within(labels: IntArray) -> IntArray:
+    """Of labels that do not fall, how many of the same come before each."""
+    starts = np.flatnonzero(np.diff(labels, prepend=-1))
+    return np.asarray(np.arange(len(labels)) - np.repeat(starts, np.diff(starts, append=len(labels))))
+
+
+def mean_rows(values: AnyArray, places: IntArray) -> tuple[FloatArray, BoolArray]:
+    """The mean (m, D) of the rows (r, D) in each place, and whether (m,) it is one of rows that differ.
+
+    places (r,) are those of the rows, from 0 to m - 1, none without a row, and do not fall.
+    """
+    ranks = ranks_within(places)
+    firsts = np.flatnonzero(ranks == 0)
+    means, differ = values[firsts].astype(np.float64), np.zeros(len(firsts), dtype=np.bool_)
+    others = np.flatnonzero((ranks > 0) & (ranks < MOST_ROWS_OF_NODE))
+    shared, more = places[others], values[others]
+    np.logical_or.at(differ, shared, (more != values[firsts[shared]]).any(axis=1))
+    # One row after the other: in any other order sums have other bytes.
+    np.add.at(means, shared, more)
+    several = np.unique(shared)
+    means[several] /= np.minimum(np.bincount(places), MOST_ROWS_OF_NODE)[several, None]
+    # The mean of rows alike is the row, to the last bit.
+    alike = several[~differ[several]]
+    means[alike] = values[firsts[alike]]
+    return means, differ
 
 
 def checked_length(fill_distance: float | None) -> float:

@@ -48,11 +48,12 @@ from pipeline.numerics.inverse.algebra import (
     solve_eliminated,
 )
 from pipeline.numerics.inverse.kernels import GAUSSIAN, SHEPARD, Radial, Terms, apply_radial
-from pipeline.numerics.inverse.neighborhoods import Facts, Room
 from pipeline.numerics.inverse.nodes import (
     COINCIDING,
     NOBODY,
+    Facts,
     Nodes,
+    Room,
     fill_distance,
     fill_squares,
     fill_squares_from,

@@ -32,7 +32,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.extension.kernel_mapping import checked_rows
-from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.mds import with_fixed_signs
 from pipeline.numerics.neighbors.products import clear, insert
 from pipeline.types import AnyArray, FloatArray

@@ -37,7 +37,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.extension.kernel_mapping import checked_rows
-from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.mds import count_positive, with_fixed_signs
 from pipeline.numerics.models.kernels import affinity_sums
 from pipeline.numerics.models.kernels import automatic_gamma_of as automatic_gamma_of

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.numerics.extension.placer import Placement
+from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.extension.stress import SAME_PLACE, frame_of, settle
 from pipeline.numerics.mds import classical_mds, with_fixed_signs
 from pipeline.numerics.models.monotone import MonotoneMap, MonotonePoint, MonotoneStress

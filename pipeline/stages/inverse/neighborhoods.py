@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.inverse.neighborhoods import MOST_ROWS_OF_NODE, mean_rows, ranks_within
+from pipeline.numerics.inverse.interpolant import MOST_ROWS_OF_NODE, mean_rows, ranks_within
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
 from pipeline.sources import Source
 from pipeline.sources.partitions import RowPartitions

@@ -1,20 +1,37 @@
-"""Quality figures: equal to the textbook and to other libraries, and honest about sampling."""
+"""Quality figures: equal to the textbook and to other libraries, and honest about sampling.
+
+Registration: a planted motion is found again, mirrored or not; what the points do not say is left as it is.
+
+The error of points that a model has not seen, and what follows from errors and costs.
+"""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
-from scipy.stats import ortho_group
+from scipy.stats import ortho_group, spearmanr
 from sklearn import manifold
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import METHODS
 from pipeline.numerics.statistics.quality import (
+    MeanError,
     continuity,
+    estimated,
+    good_enough,
+    lost_neighbors,
+    measure_of,
     neighbor_recall,
     normalized_stress,
+    recommended,
     residual_variance,
+    rigid_motion,
+    rms_distance,
+    shared_rows,
     trustworthiness,
+    unexplained_order,
+    unexplained_variance,
 )
 
 
@@ -236,3 +253,193 @@ def test_recall_is_the_share_found_row_by_row(found, recall):
 def test_recall_needs_as_many_found_as_exact():
     with pytest.raises(InvalidInputError, match=r"found has shape \(2, 2\) and exact \(2, 3\)"):
         neighbor_recall(np.zeros((2, 2), dtype=int), np.zeros((2, 3), dtype=int))
+
+
+def orthogonal(rng, d, mirrored):
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    if (np.linalg.det(turn) < 0) != mirrored:
+        turn[:, 0] *= -1
+    return turn
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.booleans(), st.sampled_from([1e-140, 1.0, 1e140]))
+def test_a_planted_motion_is_recovered(seed, d, mirrored, scale):
+    rng = np.random.default_rng(seed)
+    points = scale * rng.normal(size=(8 * d + 3, d)) * 2.0 ** -np.arange(d)
+    turn, shift = orthogonal(rng, d, mirrored), 10 * scale * rng.normal(size=d)
+    onto = points @ turn + shift
+    found = rigid_motion(points, onto)
+    assert found.rank == d
+    np.testing.assert_allclose(found.turn, turn, rtol=0, atol=1e-12 * 2**d)
+    np.testing.assert_allclose(found.apply(points), onto, rtol=0, atol=1e-12 * np.abs(onto).max())
+    assert np.linalg.det(found.turn) == pytest.approx(-1 if mirrored else 1)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(0, 5))
+def test_a_flat_configuration_turns_no_more_than_it_must(seed, d, rank):
+    """Points in a subspace, not moved at all: the identity, though any turn about them would do as well."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(20, min(rank, d))) @ np.linalg.qr(rng.normal(size=(d, d)))[0][: min(rank, d)]
+    found = rigid_motion(points, points + 3)
+    assert found.rank == min(rank, d)
+    np.testing.assert_allclose(found.turn, np.eye(d), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.shift, 3, rtol=0, atol=1e-12)
+
+
+def test_a_turned_plane_in_space_is_found_without_mirroring_what_is_off_it(rng):
+    plane = np.column_stack([rng.normal(size=(30, 2)), np.zeros(30)])
+    turn = np.array([[0.0, 1, 0], [-1, 0, 0], [0, 0, 1]])
+    found = rigid_motion(plane, plane @ turn)
+    assert found.rank == 2
+    np.testing.assert_allclose(found.turn, turn, rtol=0, atol=1e-12)
+
+
+def test_no_other_motion_comes_closer(rng):
+    points, onto = rng.normal(size=(2, 40, 3))
+    best = rms_distance(rigid_motion(points, onto).apply(points), onto)
+    for _ in range(200):
+        turn = orthogonal(rng, 3, bool(rng.integers(2)))
+        shift = (onto - points @ turn).mean(axis=0)
+        assert rms_distance(points @ turn + shift, onto) >= best
+
+
+def test_lengths_are_kept(rng):
+    points = rng.normal(size=(40, 2))
+    turn = rigid_motion(points, 3 * points).turn
+    np.testing.assert_allclose(turn, np.eye(2), rtol=0, atol=1e-14)
+
+
+def test_only_rows_known_on_both_sides_are_shared():
+    points, onto = np.zeros((4, 2)), np.zeros((4, 2))
+    points[1, 0], onto[2] = np.nan, np.nan
+    np.testing.assert_array_equal(shared_rows(points, onto), [True, False, False, True])
+
+
+def test_distances_are_told_at_any_size():
+    apart = np.array([[3.0, 4.0], [0.0, 0.0]])
+    for scale in (1e-300, 1.0, 1e300):
+        assert rms_distance(scale * apart, 0 * apart) == pytest.approx(scale * np.sqrt(12.5))
+    assert rms_distance(apart, apart) == 0
+
+
+MEASURES = (unexplained_variance, unexplained_order, lost_neighbors)
+
+
+@pytest.fixture
+def cloud(rng):
+    """True distances between points in four dimensions, and two of their coordinates."""
+    points = rng.normal(size=(60, 4)) * [4, 3, 2, 1]
+    return cdist(points, points), points[:, :2]
+
+
+def pairs(square):
+    return square[np.tril_indices(len(square), -1)]
+
+
+def test_it_is_what_a_line_through_the_distances_does_not_explain(cloud):
+    true, coordinates = cloud
+    x, y = pairs(true), pairs(cdist(coordinates, coordinates))
+    fitted = np.polyval(np.polyfit(x, y, 1), x)
+    assert unexplained_variance(true, coordinates) == pytest.approx(
+        ((y - fitted) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    )
+
+
+def test_of_the_order_it_is_that_of_ranks(cloud):
+    true, coordinates = cloud
+    correlation = spearmanr(pairs(true), pairs(cdist(coordinates, coordinates))).statistic
+    assert unexplained_order(true, coordinates) == pytest.approx(1 - correlation**2)
+    assert unexplained_order(np.expm1(true), coordinates) == pytest.approx(unexplained_order(true, coordinates))
+
+
+def test_lost_neighbors_are_counted_one_by_one(cloud):
+    true, coordinates = cloud
+    lost, embedded = 0, cdist(coordinates, coordinates)
+    for i in range(len(true)):
+        others = [j for j in range(len(true)) if j != i]
+        near, seen = (set(sorted(others, key=lambda j: apart[i, j])[:10]) for apart in (true, embedded))
+        lost += len(near - seen)
+    assert lost > 0
+    assert lost_neighbors(true, coordinates) == pytest.approx(lost / (10 * len(true)))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_truth_has_no_error_and_motion_and_scale_make_none(cloud, measure, rng):
+    true, coordinates = cloud
+    known = cdist(coordinates, coordinates)
+    moved = coordinates @ ortho_group.rvs(2, random_state=rng) * 1e3 + [5, -7]
+    assert measure(known, moved) == pytest.approx(0, abs=1e-12)
+    assert measure(true, moved) == pytest.approx(measure(true, coordinates))
+    assert measure(true, coordinates) > 0.05
+
+
+def test_a_constant_that_is_added_to_all_distances_is_no_error(cloud):
+    """As kernel Isomap adds it."""
+    _, coordinates = cloud
+    known = cdist(coordinates, coordinates) + 10 * (1 - np.eye(len(coordinates)))
+    assert unexplained_variance(known, coordinates) == pytest.approx(0, abs=1e-12)
+
+
+def test_distances_that_fall_where_they_should_rise_explain_nothing(cloud):
+    _, coordinates = cloud
+    known = cdist(coordinates, coordinates)
+    assert unexplained_variance((known.max() + 1 - known) * (1 - np.eye(len(known))), coordinates) == 1
+    assert unexplained_variance(known, np.zeros_like(coordinates)) == 1
+
+
+def test_every_method_has_a_measure_that_is_fair_to_it():
+    assert {measure_of(name) for name in METHODS} == set(MEASURES)
+    neighbors_only = {name for name in METHODS if measure_of(name) is lost_neighbors}
+    assert neighbors_only == {name for name, method in METHODS.items() if not method.coordinates_are_lengths}
+    assert measure_of("nonmetric-mds") is unexplained_order
+
+
+@pytest.mark.parametrize(
+    ("true", "coordinates", "words"),
+    [
+        (np.zeros((4, 3)), np.zeros((4, 2)), r"\(4, 3\)"),
+        (np.zeros((4, 4)), np.zeros((5, 2)), r"\(5, 2\)"),
+        (np.zeros((2, 2)), np.zeros((2, 2)), "p > 2"),
+        (np.zeros((4, 4)), np.full((4, 2), np.nan), "coordinates has 8 NaN"),
+        (np.full((4, 4), np.inf), np.zeros((4, 2)), "true has 16 NaN or infinite"),
+    ],
+)
+def test_other_shapes_and_nan_are_refused(true, coordinates, words):
+    for measure in MEASURES:
+        with pytest.raises(InvalidInputError, match=words):
+            measure(true, coordinates)
+
+
+def test_repeats_are_summed_up_by_mean_and_standard_error():
+    estimate = estimated([0.2, 0.4, 0.9])
+    assert estimate == pytest.approx((0.5, np.std([0.2, 0.4, 0.9], ddof=1) / np.sqrt(3)))
+    assert estimate.bound == pytest.approx(sum(estimate))
+    assert estimated([0.3]) == (0.3, 0.0)
+
+
+def exactly(*values):
+    return [MeanError(value, 0.0) for value in values]
+
+
+def test_the_cheapest_of_those_as_good_as_the_best_is_recommended():
+    assert recommended(exactly(0.5, 0.52, 0.53), [9, 5, 1]) == 1
+    assert recommended(exactly(0.5, 0.52, 0.6), [9, 9.5, 1]) == 0
+    assert recommended(exactly(0.0001, 0.001, 0.002), [9, 5, 1]) == 1
+
+
+def test_of_those_that_cost_about_the_same_the_best_is_taken():
+    assert recommended(exactly(0.5, 0.505, 0.51), [2, 1.05, 1]) == 1
+
+
+def test_what_is_good_by_luck_does_not_win():
+    assert recommended([MeanError(0.5, 0.2), MeanError(0.55, 0.0)], [1, 2]) == 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.1), st.floats(0.1, 100)), min_size=1, max_size=20))
+def test_nothing_else_that_is_as_good_is_cheaper_by_more_than_a_tenth(tried):
+    estimates, costs = [MeanError(value, spread) for value, spread, _ in tried], [cost for *_, cost in tried]
+    place = recommended(estimates, costs)
+    limit = good_enough(min(estimate.bound for estimate in estimates))
+    good = [cost for estimate, cost in zip(estimates, costs, strict=True) if estimate.bound <= limit]
+    assert estimates[place].bound <= limit
+    assert costs[place] <= 1.1 * min(good) * (1 + 1e-12)

@@ -1,14 +1,28 @@
-"""Shortest paths: those of an independent algorithm, to the bit the same in any batch."""
+"""Shortest paths: those of an independent algorithm, to the bit the same in any batch.
+
+Distances between new points: the least way over fitted points only, or directly where they would be neighbors.
+"""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 from pipeline.errors import InvalidInputError
+from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.geodesics.graph import graph_from_edges, neighbor_graph
-from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.geodesics.rows import (
+    bound_between,
+    each_search,
+    lengths_between,
+    rows_through_neighbors,
+    shortest_path_rows,
+    with_direct_ways,
+    with_new_nodes,
+)
+from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
 
 ROUNDING = {"rtol": 1e-12, "atol": 0}
@@ -178,3 +192,44 @@ def test_a_fault_on_the_way_is_raised_and_nobody_waits_for_ever(rng):
 
     with pytest.raises(MemoryError, match="no room for rows"):
         each_search(graph, np.arange(60), full)
+
+
+@pytest.fixture
+def problem():
+    points = swiss_roll(820, seed=3).points
+    fitted, new = points[:800], points[800:]
+    graph = neighbor_graph(*neighbors_within(fitted, 7))
+    return graph, new, *nearest_neighbors(fitted, new, 7)
+
+
+def test_lengths_go_over_fitted_points_only(problem):
+    graph, new, distances, neighbors = problem
+    paths = PathGraph(graph.indptr.astype(np.int64), graph.indices.astype(np.int32), graph.data)
+    search = PathSearch(with_new_nodes(paths, distances, neighbors))
+    found = lengths_between(search, 800, distances, neighbors)
+    among = dijkstra(graph)
+    for i in range(len(new)):
+        for j in range(len(new)):
+            ways = distances[i][:, None] + among[np.ix_(neighbors[i], neighbors[j])] + distances[j]
+            assert found[i, j] == pytest.approx(0.0 if i == j else ways.min(), rel=1e-12)
+    np.testing.assert_array_equal(found, found.T)
+
+
+def test_the_bound_is_one(problem):
+    graph, _, distances, neighbors = problem
+    rows = dijkstra(graph, indices=np.arange(0, 800, 40)).T
+    to_landmarks = (distances[:, :, None] + rows[neighbors]).min(axis=1)
+    bound = bound_between([to_landmarks[:, :8], to_landmarks[:, 8:]])
+    expected = (to_landmarks[:, None] + to_landmarks).min(axis=2)
+    np.fill_diagonal(expected, 0.0)
+    np.testing.assert_array_equal(bound, expected)
+    among = dijkstra(graph)
+    exact = (distances[0][:, None] + among[np.ix_(neighbors[0], neighbors[1])] + distances[1]).min()
+    assert bound[0, 1] >= exact
+
+
+def test_points_within_reach_of_each_other_take_the_direct_way():
+    points = np.array([[0.0], [0.1], [5.0]])
+    between = np.array([[0.0, 0.8, 6.0], [0.8, 0.0, 6.1], [6.0, 6.1, 0.0]])
+    found = with_direct_ways(between, points, np.array([0.3, 0.05, 0.3]))
+    np.testing.assert_allclose(found, [[0, 0.1, 6], [0.1, 0, 6.1], [6, 6.1, 0]])
