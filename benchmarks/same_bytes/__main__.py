@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,8 @@ NAMES = ("older", "newer")
 def main() -> int:
     asked = _asked()
     begin = time.monotonic()
+    # So that what is below is ended and cleared away, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     work = _new_folder() if asked.keep is None else asked.keep.resolve()
     try:
         write_data(work / "data")
