@@ -23,7 +23,7 @@ SOURCE = '''
     import numpy as np
 
     from pipeline.methods import Method
-    from pipeline.numerics.extension.placer import Placement
+    from pipeline.numerics.extension.placement import Placement
     from pipeline.numerics.mds import classical_mds
 
 
