@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.jobs.fit import chain
-from pipeline.jobs.plan import run_shape
+from pipeline.jobs.plan import fit_costs
 from pipeline.settings import FitSettings, fit_settings
 from pipeline.sources import Source, open_source
-from pipeline.stages.costs import stage_peaks
 from pipeline.stages.stage import Outcome, Stage, run_stage
 from pipeline.store import lease
 from pipeline.store.local import LocalBackend
@@ -60,7 +59,7 @@ class Enough(Exception):  # noqa: N818  no error
 
 def measured_fit(settings: FitSettings, source: Source, run: Callable[[Stage], Outcome], last: str) -> bool:
     """Run every stage up to `last`, print its peak beside the predicted one; whether all is as promised."""
-    predicted = stage_peaks(run_shape(settings, source))
+    predicted = {stage: cost.peak for stage, cost in fit_costs(settings, source).items()}
     verdicts = []
 
     def measured(stage: Stage) -> Outcome:

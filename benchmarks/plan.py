@@ -14,11 +14,9 @@ import numpy as np
 from benchmarks.measure import use_one_core
 from benchmarks.memory import write_source
 from pipeline.jobs.fit import checked_source, fit
-from pipeline.jobs.plan import run_shape
+from pipeline.jobs.plan import fit_costs
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import fit_settings
-from pipeline.sources.inputs import as_table
-from pipeline.stages.costs import stage_bytes, stage_seconds
 from pipeline.stages.stage import Outcome, Watch
 from pipeline.store import run
 from pipeline.store.ledger import StageLedger
@@ -51,12 +49,14 @@ def main() -> int:
             write_source(path, n_rows, n_columns)
         given = {"source": str(path), "store": f"{folder}/run.zarr", "n_landmarks": n_landmarks}
         settings = fit_settings({**given, "component_policy": "bridge"})
-        shape = run_shape(settings, as_table(checked_source(settings)))
+        costs = fit_costs(settings, checked_source(settings))
         watch = Stopwatch()
         fitted = fit(settings, watch)
         store = run.open_store(settings.store)
         disk = {name: store.size(outcome.ledger.path) for name, outcome in fitted.outcomes.items()}
-    return 0 if _told(watch.seconds, stage_seconds(shape)) & _told(disk, stage_bytes(shape), "bytes") else 1
+    seconds = {stage: cost.seconds for stage, cost in costs.items()}
+    size = {stage: cost.disk for stage, cost in costs.items()}
+    return 0 if _told(watch.seconds, seconds) & _told(disk, size, "bytes") else 1
 
 
 def _told(seen: dict[str, float] | dict[str, int], planned: dict[str, float] | dict[str, int], unit: str = "s") -> bool:

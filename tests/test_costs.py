@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.jobs.fit import checked_source, fit
-from pipeline.jobs.plan import STAGES, run_shape
+from pipeline.jobs.measured import ALONG_NEIGHBORS
+from pipeline.jobs.plan import EMBEDDING, STAGES, fit_costs
 from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
 from pipeline.results.run import open_run
 from pipeline.settings import fit_settings
-from pipeline.stages.costs import FEW_COLUMNS, RunShape, stage_bytes, stage_peaks, stage_seconds, stage_tasks
+from pipeline.stages.cost import Cost, Shape
+from pipeline.stages.stage import costs_of
 
 BY_SOURCE_ROWS = ("validate", "assign", "publish")
 BY_CELL_GROUPS = ("order", "neighbors", "graph", "embed")
@@ -26,15 +29,19 @@ LARGE_BYTES = 100_000
 COLUMNS = st.integers(1, 600)
 
 
+def costs(shape):
+    """What each stage of a fit along a graph of neighbors takes."""
+    return costs_of((*ALONG_NEIGHBORS, *EMBEDDING), shape)
+
+
 @st.composite
 def shapes(draw, n_columns=COLUMNS):
-    columns = draw(n_columns)
-    return RunShape(
+    columns, n_components = draw(n_columns), draw(st.integers(1, 50))
+    return Shape(
         n_rows=draw(st.integers(2, 10**9)),
         n_columns=columns,
-        source_itemsize=draw(st.sampled_from([1, 4, 8])),
+        row_bytes=columns * draw(st.sampled_from([1, 4, 8])),
         n_axes=draw(st.one_of(st.just(columns), st.integers(1, columns))),
-        finds_axes=draw(st.booleans()),
         point_itemsize=draw(st.sampled_from([4, 8])),
         rows_each=4096 * draw(st.integers(1, 4096)),
         n_cells=draw(st.integers(1, 16_384)),
@@ -42,37 +49,43 @@ def shapes(draw, n_columns=COLUMNS):
         n_neighbors=draw(st.integers(1, 100)),
         n_landmarks=draw(st.integers(2, 20_000)),
         landmark_candidates=draw(st.integers(0, 10**6)),
-        batch=draw(st.integers(1, 64)),
+        landmarks_each=draw(st.integers(1, 64)),
         nodes_per_chunk=draw(st.integers(1, 10**6)),
-        n_components=draw(st.integers(1, 50)),
+        n_components=n_components,
+        n_values=2 * n_components + 4,
+        edges_from="neighbors",
     )
 
 
 def assert_never_falls(shape, **changes):
     """No stage has fewer tasks, takes less time or leaves less on disk than before."""
-    grown = replace(shape, **changes)
-    for costs in (stage_tasks, stage_seconds, stage_bytes):
-        before, after = costs(shape), costs(grown)
-        assert {stage: after[stage] for stage in before if after[stage] < before[stage]} == {}
+    before, after = costs(shape), costs(replace(shape, **changes))
+    for field in ("tasks", "seconds", "disk"):
+        fallen = [stage for stage in before if getattr(after[stage], field) < getattr(before[stage], field)]
+        assert fallen == [], field
 
 
 @given(shapes())
 def test_every_stage_has_tasks_seconds_bytes_and_memory(shape):
-    tasks, seconds, size = stage_tasks(shape), stage_seconds(shape), stage_bytes(shape)
-    assert set(tasks) == set(seconds) == set(size)
-    assert {*tasks, "axes"} == set(STAGES)
-    assert set(tasks) <= set(stage_peaks(shape))
-    assert all(isinstance(count, int) and count > 0 for count in tasks.values())
-    assert all(np.isfinite(time) and time > 0 for time in seconds.values())
-    assert all(isinstance(figure, int) and figure > 0 for figure in size.values())
+    found = costs(shape)
+    assert tuple(found) == STAGES
+    for cost in found.values():
+        assert isinstance(cost.tasks, int)
+        assert cost.tasks > 0
+        assert isinstance(cost.memory, int)
+        assert cost.memory >= 0
+        assert isinstance(cost.disk, int)
+        assert cost.disk > 0
+        assert np.isfinite(cost.seconds)
+        assert cost.seconds > 0
 
 
 @given(shapes())
 def test_tasks_cover_the_rows_and_the_landmarks_without_an_empty_one(shape):
-    tasks = stage_tasks(shape)
+    tasks = {stage: cost.tasks for stage, cost in costs(shape).items()}
     for stage in (*BY_SOURCE_ROWS, *BY_CELL_GROUPS):
         assert (tasks[stage] - 1) * shape.rows_each < shape.n_rows <= tasks[stage] * shape.rows_each
-    assert (tasks["rows"] - 1) * shape.batch < shape.n_landmarks <= tasks["rows"] * shape.batch
+    assert (tasks["rows"] - 1) * shape.landmarks_each < shape.n_landmarks <= tasks["rows"] * shape.landmarks_each
     assert all(tasks[stage] == 1 for stage in SINGLE)
 
 
@@ -85,7 +98,7 @@ def test_costs_never_fall_as_one_number_grows(argument, shape, more):
     assert_never_falls(shape, **{argument: getattr(shape, argument) + more})
 
 
-@pytest.mark.parametrize("n_columns", [st.integers(1, FEW_COLUMNS), st.integers(FEW_COLUMNS + 1, 3000)])
+@pytest.mark.parametrize("n_columns", [st.integers(1, FEW_DIMENSIONS), st.integers(FEW_DIMENSIONS + 1, 3000)])
 @given(data=st.data())
 def test_costs_never_fall_with_more_columns_for_one_way_of_searching(n_columns, data):
     """Few columns are searched in another way than many, each with costs of its own."""
@@ -100,12 +113,11 @@ def test_costs_never_fall_with_more_columns_before_the_same_principal_axes(shape
 
 
 def test_a_run_takes_longer_where_columns_are_too_many_for_the_way_that_few_are_searched():
-    base = RunShape(
+    base = Shape(
         n_rows=1_000_000,
-        n_columns=FEW_COLUMNS,
-        source_itemsize=8,
-        n_axes=FEW_COLUMNS,
-        finds_axes=False,
+        n_columns=FEW_DIMENSIONS,
+        row_bytes=8 * FEW_DIMENSIONS,
+        n_axes=FEW_DIMENSIONS,
         point_itemsize=8,
         rows_each=65_536,
         n_cells=976,
@@ -113,13 +125,16 @@ def test_a_run_takes_longer_where_columns_are_too_many_for_the_way_that_few_are_
         n_neighbors=10,
         n_landmarks=1000,
         landmark_candidates=50_000,
-        batch=5,
+        landmarks_each=5,
         nodes_per_chunk=16_384,
         n_components=2,
+        n_values=8,
+        edges_from="neighbors",
     )
-    wider = replace(base, n_columns=FEW_COLUMNS + 1, n_axes=FEW_COLUMNS + 1)
-    assert sum(stage_seconds(wider).values()) > sum(stage_seconds(base).values())
-    assert stage_seconds(wider)["neighbors"] > 2 * stage_seconds(base)["neighbors"]
+    wider = replace(base, n_columns=FEW_DIMENSIONS + 1, n_axes=FEW_DIMENSIONS + 1)
+    narrow, wide = costs(base), costs(wider)
+    assert sum(cost.seconds for cost in wide.values()) > sum(cost.seconds for cost in narrow.values())
+    assert wide["neighbors"].seconds > 2 * narrow["neighbors"].seconds
 
 
 def roll_settings(folder, pca, dtype=np.float64, n_columns=8):
@@ -141,14 +156,13 @@ def roll_settings(folder, pca, dtype=np.float64, n_columns=8):
 )
 def test_principal_axes_are_a_stage_only_where_they_are_asked_for(tmp_path, pca, there):
     settings = roll_settings(tmp_path, pca)
-    shape = run_shape(settings, checked_source(settings))
-    assert [("axes" in costs(shape)) for costs in (stage_tasks, stage_seconds, stage_bytes)] == [there] * 3
+    assert ("axes" in fit_costs(settings, checked_source(settings))) == there
 
 
 class Fitted(NamedTuple):
     """A fit in one process: what was predicted of it, and what it left."""
 
-    shape: RunShape
+    costs: dict[str, Cost]
     store: Path
     n_partitions: dict[str, int]
 
@@ -163,11 +177,11 @@ def fitted(request, tmp_path_factory):
     settings = roll_settings(folder, 4, np.float32, 32) if axes else roll_settings(folder, None)
     fit(settings)
     found = {stage.stage: stage.n_partitions for stage in open_run(settings.store).status}
-    return Fitted(run_shape(settings, checked_source(settings)), folder / "run", found)
+    return Fitted(fit_costs(settings, checked_source(settings)), folder / "run", found)
 
 
 def test_a_fit_has_the_stages_and_partitions_that_were_predicted(fitted):
-    tasks = stage_tasks(fitted.shape)
+    tasks = {stage: cost.tasks for stage, cost in fitted.costs.items()}
     assert set(fitted.n_partitions) == set(tasks)
     assert min(tasks[stage] for stage in (*BY_SOURCE_ROWS, *BY_CELL_GROUPS, "rows")) > 1
     for stage in set(tasks) - set(BY_CELL_GROUPS):
@@ -177,7 +191,7 @@ def test_a_fit_has_the_stages_and_partitions_that_were_predicted(fitted):
 
 
 def test_a_fit_leaves_on_disk_what_was_predicted(fitted):
-    predicted = stage_bytes(fitted.shape)
+    predicted = {stage: cost.disk for stage, cost in fitted.costs.items()}
     total = sum(file.stat().st_size for file in fitted.store.rglob("*") if file.is_file())
     assert sum(predicted.values()) / 2 < total < 2 * sum(predicted.values())
     large = [stage for stage, size in predicted.items() if size > LARGE_BYTES]
@@ -185,3 +199,54 @@ def test_a_fit_leaves_on_disk_what_was_predicted(fitted):
     for stage in large:
         assert predicted[stage] / 2 < fitted.left(stage) < 2 * predicted[stage], stage
     assert sum(fitted.left(stage) for stage in predicted if stage not in large) < LARGE_BYTES
+
+
+SHAPE = Shape(
+    n_rows=4_000_000,
+    n_columns=128,
+    row_bytes=512,
+    n_axes=128,
+    point_itemsize=4,
+    rows_each=65_536,
+    n_cells=3906,
+    cell_sample=249_984,
+    n_neighbors=10,
+    n_landmarks=1000,
+    landmark_candidates=50_000,
+    landmarks_each=5,
+    nodes_per_chunk=16_384,
+    n_components=10,
+    n_values=24,
+    edges_from="neighbors",
+)
+
+
+def growth(**changes):
+    before, after = costs(SHAPE), costs(replace(SHAPE, **changes))
+    return {name for name in before if after[name].memory > before[name].memory}
+
+
+def test_more_rows_cost_memory_only_where_something_is_kept_for_every_node():
+    assert growth(n_rows=10 * SHAPE.n_rows) == {"graph", "components", "landmarks", "rows", "embed"}
+
+
+def test_more_cells_cost_memory_where_points_are_compared_with_all_of_them():
+    assert growth(n_cells=4 * SHAPE.n_cells) == {"assign", "probes"}
+    assert growth(cell_sample=2 * SHAPE.cell_sample) == {"cells"}
+
+
+def test_larger_partitions_cost_memory_where_points_are_read():
+    assert {"validate", "cells", "assign", "order", "neighbors"} <= growth(rows_each=2 * SHAPE.rows_each)
+    assert {"rows", "model"}.isdisjoint(growth(rows_each=2 * SHAPE.rows_each))
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({"n_landmarks": 5000}, {"model", "embed"}),
+        ({"n_components": 100, "n_values": 204}, {"calibrate", "embed", "publish"}),
+        ({"n_neighbors": 40}, {"neighbors", "graph", "landmarks", "rows", "calibrate"}),
+    ],
+)
+def test_settings_cost_memory_in_their_own_stages(changes, stages):
+    assert growth(**changes) == stages

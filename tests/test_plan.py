@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs import plan as planning
-from pipeline.jobs.plan import STAGES, free_disk, memory_of_worker, plan_fit, run_shape, workers_of
+from pipeline.jobs.plan import STAGES, fit_costs, free_disk, memory_of_worker, plan_fit, workers_of
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import in_words, open_run
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.sources.numpy_files import NumpyRows
-from pipeline.stages.costs import BASE, MIB, stage_bytes, stage_seconds, stage_tasks
+from pipeline.stages.cost import BASE, MIB
 from pipeline.store import run
 from pipeline.store.local import LocalBackend
 
@@ -51,16 +51,17 @@ SETTINGS = {"pca": st.sampled_from([None, 1]), "n_components": st.integers(1, 20
 
 @given(st.fixed_dictionaries({**SIZES, **SETTINGS}))
 def test_one_worker_takes_what_the_stages_cost_in_their_order(sizes):
-    shape = run_shape(
+    costs = fit_costs(
         settings_of(**{name: sizes[name] for name in SETTINGS}), shaped(sizes["n_rows"], sizes["n_columns"])
     )
     plan = planned(**sizes)
-    tasks, seconds = stage_tasks(shape), stage_seconds(shape)
+    tasks = {stage: cost.tasks for stage, cost in costs.items()}
+    seconds = {stage: cost.seconds for stage, cost in costs.items()}
     assert [stage.stage for stage in plan.stages] == [stage for stage in STAGES if stage in tasks]
     assert {stage.stage: stage.n_tasks for stage in plan.stages} == tasks
     assert plan.seconds == pytest.approx(seconds)
     assert sum(plan.seconds.values()) == pytest.approx(sum(seconds.values()))
-    assert plan.disk == sum(stage.disk for stage in plan.stages) == sum(stage_bytes(shape).values())
+    assert plan.disk == sum(stage.disk for stage in plan.stages) == sum(cost.disk for cost in costs.values())
     assert plan.memory == {stage.stage: stage.memory for stage in plan.stages}
 
 

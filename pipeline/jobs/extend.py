@@ -5,7 +5,7 @@ extension under way.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.errors import InvalidInputError
@@ -24,20 +24,24 @@ from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
 from pipeline.sources.inputs import described_source
 from pipeline.sources.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions
-from pipeline.stages.costs import direct_peaks, extension_peaks, new_node_peaks
+from pipeline.stages.cost import Cost, Shape
+from pipeline.stages.graph.extension import Assign, JoinNewNodes, LoadNewNodes, Order, Search
 from pipeline.stages.graph.space import GraphSpace, graph_space
 from pipeline.stages.joint import Arcs, Joint
 from pipeline.stages.place import Place
 from pipeline.stages.placing import FLAGS, Placing
 from pipeline.stages.publish import Publish
 from pipeline.stages.space import Space, row_space
-from pipeline.stages.stage import Execute, Outcome, Watch, serially
+from pipeline.stages.stage import Execute, Outcome, Stage, Watch, costs_of, serially
+from pipeline.stages.validate import Validate
 from pipeline.store import run
 from pipeline.store.backend import Backend
 from pipeline.types import Json
 
 # Every stage that an extension may have, in order.
-STAGES = ("validate", "assign", "order", "search", "place", "joint", "arcs", "publish")
+PLACED: tuple[type[Stage], ...] = (Place, Joint, Arcs, Publish)
+SEARCHED: tuple[type[Stage], ...] = (Validate, Assign, Order, Search)
+STAGES = tuple(stage.name for stage in (*SEARCHED, *PLACED))
 
 
 class Extended(Done):
@@ -139,22 +143,34 @@ def extend_batches(
 
 def memory_of_extension(settings: ExtendSettings) -> dict[str, int]:
     """Bytes that each stage has in memory at most, whatever the number of new rows."""
-    space = opened_space(settings)
-    columns, d, partition = int(space.source["n_columns"]), space.answers.n_components, _partition_bytes(settings)
-    if not isinstance(space, GraphSpace):
-        return direct_peaks(partition, columns, space.answers.n_landmarks)
-    if space.is_precomputed:
-        return new_node_peaks(partition // bytes_of_new_row(0, space), space.n_neighbors, d, space.n_nodes)
-    return extension_peaks(
-        rows_each=max(GRAIN_ROWS, partition // bytes_of_new_row(columns * space.point_dtype.itemsize, space)),
-        n_columns=columns,
-        n_axes=int(space.stages["order"].figures["n_columns"]),
-        itemsize=space.point_dtype.itemsize,
-        n_neighbors=space.n_neighbors,
+    costs = extension_costs(opened_space(settings), _partition_bytes(settings))
+    return {stage: cost.peak for stage, cost in costs.items()}
+
+
+def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
+    """What each stage takes for one partition of new rows."""
+    n_columns, d = int(space.source["n_columns"]), space.answers.n_components
+    shape = Shape(
+        n_rows=1,
+        rows_each=1,
         n_components=d,
-        n_cells=int(space.stages["cells"].figures["n_cells"]),
-        n_nodes=space.n_nodes,
+        n_values=2 * d + 8,
+        row_bytes=partition_bytes,
+        n_columns=n_columns,
+        n_axes=n_columns,
+        n_landmarks=space.answers.n_landmarks,
     )
+    if not isinstance(space, GraphSpace):
+        return costs_of((Validate, *PLACED), shape)
+    row = 0 if space.is_precomputed else n_columns * space.point_dtype.itemsize
+    rows = max(GRAIN_ROWS, partition_bytes // bytes_of_new_row(row, space))
+    shape = replace(shape, n_rows=rows, rows_each=rows, row_bytes=row, edges_from="given", n_nodes=space.n_nodes)
+    shape = replace(shape, n_neighbors=space.n_neighbors)
+    if space.is_precomputed:
+        return costs_of((LoadNewNodes, JoinNewNodes, *PLACED), shape)
+    n_axes, n_cells = int(space.stages["order"].figures["n_columns"]), int(space.stages["cells"].figures["n_cells"])
+    points = replace(shape, n_axes=n_axes, point_itemsize=space.point_dtype.itemsize, n_cells=n_cells)
+    return costs_of((*SEARCHED, *PLACED), points)
 
 
 def _partition_bytes(settings: ExtendSettings) -> int:

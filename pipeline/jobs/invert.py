@@ -20,7 +20,7 @@ from pipeline.sources import Source, open_source
 from pipeline.sources.arrays import joined
 from pipeline.sources.inputs import partitions_of
 from pipeline.sources.partitions import GRAIN_ROWS, MANY_PARTITIONS, RowPartitions, automatic_bytes
-from pipeline.stages.costs import BASE, LATER, SEARCH
+from pipeline.stages.cost import BASE, SEARCH
 from pipeline.stages.graph.neighbors import Probes
 from pipeline.stages.graph.partition import Assign, Cells, Order
 from pipeline.stages.inverse.invert import BLOCK_BYTES, ERRORS, JUDGED, OUTSIDE, Invert, LeaveOut, PublishInverted
@@ -334,7 +334,7 @@ def memory_of_inversion(job: Inversion) -> dict[str, int]:
         **dict.fromkeys(("invert", "leave_out"), inverted + _block_bytes(job, k) + _system_bytes(job, k)),
         "publish": 3 * 8 * job.n_results * min(job.n_queries, job.query_partitions.rows_each),
     }
-    return {name: BASE + LATER + part for name, part in parts.items()}
+    return {name: BASE + part for name, part in parts.items()}
 
 
 def _partition_bytes(job: Inversion) -> int:

@@ -22,8 +22,28 @@ from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectCandi
 from pipeline.stages.providers.provider import Candidates, Measured
 from pipeline.stages.providers.proximities import MatrixCandidates, PrecomputedRows, ScanProximities
 from pipeline.stages.providers.vectors import KernelChoice, VectorCandidates, VectorRows
-from pipeline.stages.stage import Outcome
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.stages.validate import Validate
+
+# The stages of a fit along a graph of neighbors up to distances to the landmarks, in order.
+ALONG_NEIGHBORS: tuple[type[Stage], ...] = (
+    *(Validate, Axes, graph.Cells, graph.Assign, graph.Order, graph.Probes, graph.Neighbors, graph.Graph),
+    *(graph.Components, Landmarks, graph.Rows),
+)
+
+
+def measuring_stages(settings: FitSettings, source: AnySource) -> list[type[Stage]]:
+    """The stages that `measured` runs, in their order, for a plan to count."""
+    if isinstance(source, GraphSource):
+        return [graph.LoadGraph, graph.GivenGraph, graph.Components, Landmarks, graph.Rows]
+    if isinstance(source, ProximitySource):
+        return [Landmarks, ScanProximities]
+    if isinstance(source, ObjectSource):
+        return [ScanObjects, Landmarks, *([Subset] if settings.n_evaluated is not None else []), Compare]
+    within = {graph.Probes: graph.RadiusProbes, graph.Neighbors: None, graph.Graph: graph.RadiusGraph}
+    stages = ALONG_NEIGHBORS if settings.is_geodesic else (Validate, Axes, Landmarks)
+    chosen = [stage if settings.radius is None else within.get(stage, stage) for stage in stages]
+    return [stage for stage in chosen if stage is not None and (stage is not Axes or settings.pca is not None)]
 
 
 def measured(settings: FitSettings, source: AnySource, done: Runner) -> Measured:

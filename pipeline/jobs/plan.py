@@ -1,42 +1,29 @@
 """What a fit will take, before anything runs: tasks, memory, disk and time of each stage, and what does not fit."""
 
 import os
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.measured import evaluated_count, planned_landmarks
+from pipeline.jobs.measured import ALONG_NEIGHBORS, evaluated_count, measuring_stages, planned_landmarks
 from pipeline.methods import VECTORS
-from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
+from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
 from pipeline.settings import ClusterSettings, FitSettings
 from pipeline.sources.graphs import GraphSource
-from pipeline.sources.inputs import AnySource, as_table, n_columns, n_points, partitions_of
-from pipeline.sources.source import Source
-from pipeline.stages.costs import (
-    BASE,
-    MIB,
-    DirectShape,
-    RunShape,
-    direct_bytes,
-    direct_memory,
-    direct_seconds,
-    direct_tasks,
-    machine_memory,
-    stage_bytes,
-    stage_peaks,
-    stage_seconds,
-    stage_tasks,
-)
+from pipeline.sources.inputs import AnySource, as_table, n_columns, n_points, partitions_of, row_bytes
+from pipeline.stages.cost import BASE, MIB, Cost, Shape, machine_memory
+from pipeline.stages.embed import Embed
+from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
+from pipeline.stages.model import Model
 from pipeline.stages.preprocess import point_dtype
+from pipeline.stages.publish import Publish
+from pipeline.stages.stage import Stage, costs_of
 from pipeline.store import open_backend, run
 
-# Every stage that a fit along a graph may have, in order; others have some of them.
-STAGES = (
-    *("validate", "axes", "cells", "assign", "order", "probes", "neighbors", "graph", "components", "landmarks"),
-    *("rows", "model", "embed", "calibrate", "evaluate", "publish"),
-)
+# What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
+EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
+STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
 # How many neighbors a plan counts on within a radius.
 WITHIN_RADIUS = 30
 # A thread that computes shortest paths keeps the others of its process waiting.
@@ -114,104 +101,61 @@ class Plan:
         ]
 
 
-class Costs(NamedTuple):
-    """Of each stage by name: pieces of work, bytes of memory, seconds of one core, bytes on disk."""
-
-    tasks: dict[str, int]
-    peaks: dict[str, int]
-    seconds: dict[str, float]
-    disk: dict[str, int]
-
-
-def costs_of(settings: FitSettings, source: AnySource) -> Costs:
-    """What the stages of a fit take, by arithmetic."""
-    if not settings.is_geodesic:
-        direct = direct_shape(settings, source)
-        return Costs(direct_tasks(direct), direct_memory(direct), direct_seconds(direct), direct_bytes(direct))
-    shape = graph_shape(settings, source) if isinstance(source, GraphSource) else run_shape(settings, as_table(source))
-    return Costs(stage_tasks(shape), stage_peaks(shape), stage_seconds(shape), stage_bytes(shape))
-
-
-def run_shape(settings: FitSettings, source: Source) -> RunShape:
-    """What the costs of a fit depend on; rows count as distinct until they have been looked at, and how
-    many neighbors a radius gives is a guess."""
-    n, columns = source.shape
-    m = automatic_count(n, settings.n_components) if settings.n_landmarks == "auto" else settings.n_landmarks
-    candidates = min(n, MAXMIN_CANDIDATES_PER_LANDMARK * m) if settings.selection != "random" else 0
-    return RunShape(
+def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
+    """What the costs of a fit depend on; rows count as distinct until they have been looked at, and how many neighbors
+    a radius gives is a guess."""
+    n, m, d = n_points(source), planned_landmarks(settings, source), settings.n_components
+    cut = partitions_of(source, m, settings.partition_mib)
+    shape = Shape(
         n_rows=n,
-        n_columns=columns,
-        source_itemsize=source.dtype.itemsize,
-        n_axes=settings.pca or columns,
-        finds_axes=settings.pca is not None,
-        point_itemsize=point_dtype(source.dtype).itemsize,
-        rows_each=partitions_of(source, m, settings.partition_mib).rows_each,
-        n_cells=cell_count(n),
-        cell_sample=sample_size(n, settings.pca or columns),
-        n_neighbors=settings.n_neighbors if settings.radius is None else WITHIN_RADIUS,
+        rows_each=cut.rows_each,
+        n_components=d,
+        n_values=(1 + settings.two_answers) * d + 4,
+        row_bytes=row_bytes(source, m),
+        n_columns=n_columns(source),
         n_landmarks=m,
-        landmark_candidates=candidates,
-        batch=landmarks_per_batch(m),
-        nodes_per_chunk=nodes_per_chunk(m, partitions_of(source, m, settings.partition_mib).rows_each),
-        n_components=settings.n_components,
-        edges_from="neighbors" if settings.radius is None else "radius",
-    )
-
-
-def graph_shape(settings: FitSettings, source: GraphSource) -> RunShape:
-    """The same of a fit on a graph of the user's, of which edges may be listed from one end only."""
-    n, m = source.n_nodes, planned_landmarks(settings, source)
-    rows_each = partitions_of(source, m, settings.partition_mib).rows_each
-    nothing = dict.fromkeys(("n_columns", "source_itemsize", "n_axes", "point_itemsize", "n_cells", "cell_sample"), 0)
-    return RunShape(
-        n_rows=n,
-        finds_axes=False,
-        rows_each=rows_each,
-        n_neighbors=-(-2 * source.n_edges // n),
-        n_landmarks=m,
-        landmark_candidates=0,
-        batch=landmarks_per_batch(m),
-        nodes_per_chunk=nodes_per_chunk(m, rows_each),
-        n_components=settings.n_components,
-        edges_from="given",
-        **nothing,
-    )
-
-
-def direct_shape(settings: FitSettings, source: AnySource) -> DirectShape:
-    """What the costs of a fit depend on, as far as can be told before the data is read."""
-    m = planned_landmarks(settings, source)
-    return DirectShape(
-        n_rows=n_points(source),
-        n_columns=settings.pca or n_columns(source),
-        source_itemsize=getattr(getattr(source, "dtype", None), "itemsize", 8),
-        rows_each=partitions_of(source, m, settings.partition_mib).rows_each,
-        n_landmarks=m,
-        n_components=settings.n_components,
-        n_answers=1 + settings.two_answers,
         method=settings.method,
         extension=settings.chosen_extension,
-        measured=settings.input == VECTORS,
         n_evaluated=evaluated_count(settings.n_evaluated or m, m) if settings.evaluates else 0,
-        has_subset=settings.n_evaluated is not None,
-        finds_axes=settings.pca is not None,
     )
+    if settings.input == VECTORS:
+        itemsize = point_dtype(as_table(source).dtype).itemsize
+        shape = replace(shape, n_axes=settings.pca or shape.n_columns, point_itemsize=itemsize)
+    return _with_graph(shape, settings, source) if settings.is_geodesic else shape
+
+
+def _with_graph(shape: Shape, settings: FitSettings, source: AnySource) -> Shape:
+    n, m = shape.n_rows, shape.n_landmarks
+    shape = replace(shape, landmarks_each=landmarks_per_batch(m), nodes_per_chunk=nodes_per_chunk(m, shape.rows_each))
+    if isinstance(source, GraphSource):
+        # Edges may be listed from one end only.
+        return replace(shape, edges_from="given", n_neighbors=-(-2 * source.n_edges // n))
+    candidates = min(n, MAXMIN_CANDIDATES_PER_LANDMARK * m) if settings.selection != "random" else 0
+    return replace(
+        shape,
+        edges_from="neighbors" if settings.radius is None else "radius",
+        n_neighbors=settings.n_neighbors if settings.radius is None else WITHIN_RADIUS,
+        n_cells=cell_count(n),
+        cell_sample=sample_size(n, shape.n_axes),
+        landmark_candidates=candidates,
+    )
+
+
+def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
+    """What each stage of a fit takes on one core, in their order."""
+    return costs_of((*measuring_stages(settings, source), *EMBEDDING), fit_shape(settings, source))
 
 
 def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
     """The plan of a fit; nothing is read of the source but its shape."""
     cluster = settings.cluster
-    n_workers = workers_of(cluster)
-    tasks, peaks, seconds, disk = costs_of(settings, source)
+    n_workers, n_threads = workers_of(cluster), cluster.threads_per_worker
     stages = []
-    for stage in sorted(tasks, key=STAGES.index) if settings.is_geodesic else tasks:
-        threads = 1 if stage in ONE_THREAD else cluster.threads_per_worker
-        rounds = -(-tasks[stage] // (n_workers * threads))
-        memory = BASE + cluster.threads_per_worker * (peaks[stage] - BASE)
-        stages.append(StagePlan(stage, tasks[stage], memory, disk[stage], seconds[stage] * rounds / tasks[stage]))
-    return Plan(
-        tuple(stages), n_workers, cluster.threads_per_worker, memory_of_worker(cluster), free_disk(settings.store)
-    )
+    for stage, cost in fit_costs(settings, source).items():
+        rounds = -(-cost.tasks // (n_workers * (1 if stage in ONE_THREAD else n_threads)))
+        memory = BASE + n_threads * cost.memory
+        stages.append(StagePlan(stage, cost.tasks, memory, cost.disk, cost.seconds * rounds / cost.tasks))
+    return Plan(tuple(stages), n_workers, n_threads, memory_of_worker(cluster), free_disk(settings.store))
 
 
 def workers_of(cluster: ClusterSettings) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.statistics.distributions import Sketch, merged, quantiles, sketch
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import IN_ROW_ORDER, gathered
-from pipeline.stages.placing import Placements, Placing
+from pipeline.stages.placing import Placements, Placing, placing_memory
 from pipeline.stages.providers.provider import calibration_of_groups
 from pipeline.stages.stage import Stage
 from pipeline.store.ledger import StageLedger
@@ -18,6 +19,8 @@ from pipeline.types import AnyArray, BoolArray, IntArray, Json
 # Entries of the sampled points' distances to the landmarks: 16 MB.
 SAMPLE_ENTRIES = 4_000_000
 MOST_SAMPLED = 4000
+# Placing a point takes this for each landmark and component: sums, or a search of its own.
+SECONDS_SUMMED, SECONDS_PLACED = 2e-9, {"stress": 6e-8, "weights": 6e-9}
 SHARES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 
 
@@ -99,6 +102,20 @@ class Embed(Stage):
         answers = np.split(coordinates, len(self.placing.answers.coordinates), axis=1)
         values: list[AnyArray] = [placed.numbers[placed.sampled], placed.to_landmarks.astype(np.float32), *answers]
         return {f"sample_{name}": value for name, value in zip(self._sample_names, values, strict=False)}
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, m, d = shape.n_rows, shape.n_landmarks, shape.n_components
+        sampled = min(min(n, MOST_SAMPLED) * m, max(SAMPLE_ENTRIES, 100 * m))
+        measures = shape.edges_from is None and shape.n_axes > 0
+        reading = (4e-10 * shape.n_axes if measures else 3e-9) * n * m
+        placing = SECONDS_PLACED.get(shape.extension, SECONDS_SUMMED) * n * m * (1 + d)
+        return Cost(
+            memory=placing_memory(shape),
+            seconds=reading + (1.2e-6 + 2e-7 * d) * n + placing,
+            disk=(8 * shape.n_values + 25) * n + 8 * sampled,
+            tasks=shape.n_partitions,
+        )
 
 
 def _sketched(values: AnyArray, counts: IntArray) -> Sketch:

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.extension.placement import Model, answers_of
+from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
 from pipeline.numerics.statistics.distributions import gap_counts, two_sample_test
 from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.stages.cost import Cost, Shape
+from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES
 from pipeline.stages.exchange import IN_ROW_ORDER
+from pipeline.stages.graph.ordered import GROUPS_IN_MEMORY
 from pipeline.stages.model import load_any_model, spectrum_figures
 from pipeline.stages.placing import Placing
 from pipeline.stages.stage import Outcome, SingleStage
@@ -49,6 +53,14 @@ class Calibrate(SingleStage):
         units = {"weight": placing.answers.weight, "exponent": placing.provider.exponent}
         scale = {"coordinate_exponent": placing.coordinate_exponent} if placing.provider.in_row_order else {}
         return {**figures, **units, **scale}, list(names)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, m, d = min(shape.n_rows, MOST_HELD_OUT), shape.n_landmarks, shape.n_components
+        if shape.edges_from is None:
+            return Cost(seconds=0.02)
+        each = 8 * (12 * d + 4 * shape.n_neighbors + 24)
+        return Cost(MOST_HELD_OUT * each, 0.02 + (5e-9 + 1e-9 * d) * n * m, 32 * n)
 
 
 def write_calibration(ledger: StageLedger, names: tuple[str, ...], columns: FloatArray, fewer: FloatArray) -> Json:
@@ -129,3 +141,10 @@ class Evaluate(SingleStage):
             "trustworthiness": trustworthiness(points, coordinates, k, seed=self.seed)._asdict(),
             "continuity": continuity(points, coordinates, k, seed=self.seed)._asdict(),
         }
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, m, axes = min(shape.n_rows, MOST_SAMPLED), shape.n_landmarks, shape.n_axes
+        sampled = min(n, max(100, SAMPLE_ENTRIES // m))
+        points = GROUPS_IN_MEMORY * shape.block if shape.edges_from else 3 * shape.partition_bytes
+        return Cost(points + 8 * sampled * (5 * m + 4 * axes), 0.3 + 3.5e-10 * n**2 * axes)

@@ -12,8 +12,10 @@ import numpy as np
 
 from pipeline.numerics.extension.joint import reconstruct_moments_jointly
 from pipeline.numerics.extension.reconstruction import Moments, arc_of_moments
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.place import inputs_of_new_rows
 from pipeline.stages.placing import Placing
+from pipeline.stages.providers.provider import BLOCK_BYTES
 from pipeline.stages.space import Space
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.store.arrays import RowArray
@@ -88,6 +90,10 @@ class Joint(Stage):
             answer = reconstruct_moments_jointly(self.placing.classical, mine, near.between(chosen) ** 2)
             yield near.kept[chosen] + grain.start, self.space.in_users_frame(answer.coordinates)
 
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(4 * shape.partition_bytes + 4 * BLOCK_BYTES + 8 * shape.n_landmarks * shape.n_axes)
+
 
 def blocks_of(kept: IntArray, size: int) -> list[IntArray]:
     """Places of rows that are kept, those of each block of `size` rows of a grain together."""
@@ -130,3 +136,7 @@ class Arcs(SingleStage):
             return np.full((self.n_steps, placing.answers.n_components), np.nan)
         arc = arc_of_moments(placing.classical, near.moments, self.n_steps, placing.answers.weight)
         return self.space.in_users_frame(arc)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(4 * BLOCK_BYTES + 8 * shape.n_landmarks * shape.n_axes)

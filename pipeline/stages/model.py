@@ -12,6 +12,7 @@ from pipeline.numerics.extension.reconstruction import DiagonalWeight, resolved_
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import Choice, fitted_model, model_class
 from pipeline.numerics.models.spectral import cluster_centers
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.providers.provider import Provider
 from pipeline.stages.stage import SingleStage
 from pipeline.store.ledger import StageLedger
@@ -27,6 +28,8 @@ MODEL = "model"
 DEFAULTS = asdict(Choice("", 0))
 # Extensions that were made in another way by earlier states of this version.
 REVISIONS = {"kernel-mapping": 2}
+# What methods that iterate over all pairs of landmarks take for each pair.
+SECONDS_PER_PAIR = {"metric-mds": 4e-5, "nonmetric-mds": 2e-4, "sammon": 4e-5}
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,14 @@ class Model(SingleStage):
             ledger.write(CENTERS, cluster_centers(model.coordinates, self.n_clusters, self.seed))
             arrays.append(CENTERS)
         return figures, arrays
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        m, d = shape.n_landmarks, shape.n_components
+        copies, decomposing = (12, 2e-10) if shape.edges_from is None else (5, 1e-10)
+        searching = SECONDS_PER_PAIR.get(shape.method, 0.0) * m * m
+        kept = 4 * d if shape.extension in ("projection", "restricted") else m
+        return Cost(8 * copies * m * m, 0.05 + decomposing * m**3 + searching, 8 * m * kept)
 
 
 def described_choice(choice: Choice) -> Json:

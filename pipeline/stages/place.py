@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.statistics.distributions import compared, gap_counts
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import IN_ROW_ORDER
-from pipeline.stages.placing import Placing
+from pipeline.stages.placing import Placing, placing_memory
 from pipeline.stages.space import Space
 from pipeline.stages.stage import Stage
 from pipeline.store.ledger import StageLedger
@@ -60,6 +61,10 @@ class Place(Stage):
             return {**report, IN_ROW_ORDER: True}, []
         ledger.write("counts", np.stack([ledger.part("counts", group).read() for group in groups]))
         return report, ["counts"]
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(placing_memory(shape))
 
 
 def inputs_of_new_rows(placing: Placing, space: Space, stage: str) -> list[str]:

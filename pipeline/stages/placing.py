@@ -13,8 +13,9 @@ from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.plugins import TrustColumn
 from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.cost import Shape
 from pipeline.stages.model import CENTERS, load_answers
-from pipeline.stages.providers.provider import Block, Provider
+from pipeline.stages.providers.provider import BLOCK_BYTES, Block, Provider
 from pipeline.stages.space import Space, plugin_column, trust_columns
 from pipeline.stages.stage import Outcome
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -165,3 +166,16 @@ class Placing:
         if CENTERS not in self.model.ledger.vouched_for(0):
             return None
         return np.asarray(self.model.ledger.read(CENTERS).read())
+
+
+def placing_memory(shape: Shape) -> int:
+    """Bytes that placing the points of a partition takes, fitted or new."""
+    m, results = shape.n_landmarks, 8 * shape.n_values * shape.rows
+    if shape.edges_from is None:
+        return 4 * shape.partition_bytes + 4 * BLOCK_BYTES + 8 * m * shape.n_axes
+    if shape.n_nodes:
+        # Places of neighbors, and their distances to a batch of landmarks.
+        lists = shape.rows * shape.n_neighbors
+        return 40 * lists + 48 * min(shape.n_nodes, lists) + 5 * results
+    chunk = min(shape.n_rows, shape.nodes_per_chunk)
+    return 16 * shape.n_rows + 12 * chunk * m + 2048 * 24 * m + 4 * results

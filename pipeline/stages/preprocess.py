@@ -18,7 +18,8 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.sources import Source
-from pipeline.sources.partitions import RowPartitions
+from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.stages.validate import Validate, usable_rows
 from pipeline.store.ledger import StageLedger
@@ -118,6 +119,16 @@ class Axes(Stage):
     @cached_property
     def _centered(self) -> Preprocessing:
         return preprocessing_of(self.source, self.validated, self.standardize, centered=True)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        rows, columns = GRAINS_PER_BLOCK * GRAIN_ROWS, shape.n_columns
+        return Cost(
+            memory=3 * 8 * columns**2 + 24 * GRAIN_ROWS * columns,
+            seconds=4e-9 * shape.source + 1e-10 * shape.n_rows * columns**2,
+            disk=8 * columns**2 * (shape.n_rows // rows + 2),
+            tasks=-(-shape.n_rows // rows),
+        )
 
 
 def n_usable(data: PreparedSource) -> int:

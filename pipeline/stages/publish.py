@@ -18,6 +18,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension.placement import TRUST
 from pipeline.numerics.statistics.quality import rigid_motion, rms_distance, shared_rows
 from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import gather_rows
 from pipeline.stages.space import registered
 from pipeline.stages.stage import Outcome, SingleStage, Stage
@@ -147,3 +148,9 @@ class Publish(Stage):
     def _array(self, ledger: StageLedger, name: str) -> RowArray:
         shape = (self.partitions.n_rows, *((self.n_components,) if name in self.coordinates else ()))
         return ledger.create(name, shape, DTYPES.get(name, np.float64), self.partitions.rows_per_chunk)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, d = shape.n_rows, shape.n_components
+        memory = 3 * 8 * shape.n_values * shape.rows
+        return Cost(memory, 0.1 + (4e-7 + 1.5e-7 * d) * n, 8 * shape.n_values * n, shape.n_partitions)

@@ -1,17 +1,20 @@
 """What a stage is, and how one is run: only what the ledger does not hold yet, each partition once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError, StageError
-from pipeline.stages.costs import release_free_memory
+from pipeline.stages.cost import Cost, Shape, release_free_memory
 from pipeline.store.lease import Lease
 from pipeline.store.ledger import StageLedger, stage_digest
 from pipeline.types import Json
+
+# What committing a piece of work takes.
+SECONDS_PER_TASK = 0.008
 
 
 class Stage(ABC):
@@ -43,9 +46,20 @@ class Stage(ABC):
     def release(self) -> None:  # noqa: B027  most stages keep nothing
         """Let go of what this process keeps in memory between partitions."""
 
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        """What the stage takes in a job of these sizes. Stages that no plan counts state their memory alone."""
+        return Cost()
+
     @abstractmethod
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """Bring the pieces together: the stage's figures, and the names of the arrays written between them."""
+
+
+def costs_of(stages: Iterable[type[Stage]], shape: Shape) -> dict[str, Cost]:
+    """What each stage takes on one core, by name."""
+    stated = {stage.name: stage.cost(shape) for stage in stages}
+    return {name: cost._replace(seconds=cost.seconds + SECONDS_PER_TASK * cost.tasks) for name, cost in stated.items()}
 
 
 class SingleStage(Stage):

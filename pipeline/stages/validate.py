@@ -16,6 +16,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.stage import Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, Json
@@ -132,6 +133,16 @@ class Validate(Stage):
 
     def _merged_ranges(self, ledger: StageLedger) -> FloatArray:
         return _spanned(np.stack([ledger.part("ranges", part).read() for part in range(self.partitions.count)]))
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        scanned = 24 * GRAIN_ROWS * shape.n_columns
+        return Cost(
+            memory=3 * shape.partition_bytes + scanned,
+            seconds=0.1 + 6e-9 * shape.source,
+            disk=32 * shape.n_columns * (shape.n_rows // GRAIN_ROWS + 1),
+            tasks=shape.n_partitions,
+        )
 
 
 def usable_rows(block: AnyArray) -> BoolArray:

@@ -30,6 +30,7 @@ from pipeline.numerics.geodesics.graph import (
     disconnected_message,
 )
 from pipeline.numerics.neighbors.exact import refine_neighbors
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.graph.ordered import OrderedNodes
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
@@ -101,6 +102,10 @@ class Components(SingleStage):
             raise InvalidInputError(NO_BRIDGES)
         labels = self.graph.ledger.read("components").read()
         return spanning_links(OrderedNodes(self.cells, self.ordered), labels)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(shape.block + 16 * shape.n_rows, 0.02)
 
 
 def spanning_links(nodes: OrderedNodes, labels: IntArray) -> "tuple[ShortestLinks, bool]":

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.geodesics.graph import UnionFind, symmetric_csr
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
@@ -94,6 +95,11 @@ class Graph(Stage):
             sources, targets, weights = (self.neighbors.ledger.part(name, p).read(*place) for name in EDGES_OUT[:3])
             pieces.append((sources, targets, weights))
         return pieces
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, k = shape.n_rows, shape.n_neighbors
+        return Cost(max(192 * shape.rows * k, 48 * n), 1.4e-7 * n * k, 9 * n * k, shape.n_partitions)
 
 
 def forward_edges(neighbors: Outcome, partition: int, first: int) -> EdgeList:

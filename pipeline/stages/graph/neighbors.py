@@ -18,11 +18,26 @@ from functools import partial
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT, drawn
 from pipeline.numerics.neighbors.products import portions
-from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, LabelledTree, box_gaps, reaching, within_reach
+from pipeline.numerics.neighbors.spatial import (
+    FEW_DIMENSIONS,
+    ROWS_PER_CELL,
+    LabelledTree,
+    box_gaps,
+    reaching,
+    within_reach,
+)
+from pipeline.stages.cost import SEARCH, Cost, Shape
 from pipeline.stages.graph.graph import edges_out, group_bounds
-from pipeline.stages.graph.ordered import NODE_BITS, NODE_BITS_COUNT, OrderedNodes, empty_lists, node_keys
+from pipeline.stages.graph.ordered import (
+    GROUPS_IN_MEMORY,
+    NODE_BITS,
+    NODE_BITS_COUNT,
+    OrderedNodes,
+    empty_lists,
+    node_keys,
+)
 from pipeline.stages.stage import Outcome, SingleStage, Stage
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
@@ -82,6 +97,8 @@ NO_GROUP = -1
 # Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
 LEAST_PROBES = 4
 HELD_OUT = ("held_distances", "held_neighbors")
+# Cells that a plan counts on being probed.
+PLANNED_PROBES = 12
 
 
 @dataclass(frozen=True)
@@ -143,6 +160,11 @@ class Probes(SingleStage):
             ranks[block] = np.take_along_axis(places, neighbor_cells[block], axis=1)
         return ranks
 
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        few, ranked = shape.n_axes <= FEW_DIMENSIONS, 32 * RANKED_POINTS * shape.n_cells
+        return Cost(GROUPS_IN_MEMORY * shape.block + SEARCH + ranked, 0.02 if few else 0.2 + 6e-9 * shape.points)
+
 
 @dataclass(frozen=True)
 class Neighbors(Stage):
@@ -193,6 +215,17 @@ class Neighbors(Stage):
         repeated = np.bincount(node_of, minlength=len(distances))[held] > 1
         apart[repeated, 0], others[repeated, 0] = 0.0, held[repeated] + first
         return dict(zip(HELD_OUT, (apart, others), strict=True))
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, k = shape.n_rows, shape.n_neighbors
+        few = shape.n_axes <= FEW_DIMENSIONS
+        return Cost(
+            memory=(GROUPS_IN_MEMORY + 3) * shape.block + SEARCH + 48 * shape.rows * k,
+            seconds=4.5e-7 * n * (k + 1) if few else seconds_of_probing(shape),
+            disk=11 * (n + 2 * min(n, MOST_HELD_OUT)) * k,
+            tasks=shape.n_partitions,
+        )
 
 
 def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -> tuple[FloatArray, IntArray]:
@@ -261,3 +294,9 @@ def look_into(
     for i, cell_points, cell_keys in nodes.near_first(distinct, home):
         for portion in portions(cell_points, cell_keys):
             portion.refine(points, keys, distances, found, looking[i].astype(np.int64))
+
+
+def seconds_of_probing(shape: Shape) -> float:
+    """What comparing all nodes with those of the cells they probe takes."""
+    pairs = shape.n_rows * min(PLANNED_PROBES, shape.n_cells) * min(ROWS_PER_CELL, shape.n_rows)
+    return pairs * (1e-9 + 2.8e-11 * shape.n_axes)

@@ -24,6 +24,7 @@ from pipeline.numerics.neighbors.spatial import (
     sample_size,
 )
 from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.cost import SEARCH, Cost, Shape
 from pipeline.stages.exchange import EXCHANGE_BYTES
 from pipeline.stages.preprocess import PreparedSource, n_usable, rows_of_rank
 from pipeline.stages.stage import Outcome, SingleStage, Stage
@@ -58,6 +59,14 @@ class Cells(SingleStage):
         size = sample_size(n_usable(self.data), self.data.n_columns)
         chosen = np.sort(np.random.default_rng(self.seed).choice(n_usable(self.data), size, replace=False))
         return rows_of_rank(self.data, self.partitions, chosen)[0]
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(
+            memory=shape.cell_sample * shape.n_axes * (shape.point_itemsize + 4) + shape.reading,
+            seconds=0.2 + 2e-9 * shape.source + 5e-10 * shape.cell_sample * shape.n_cells * shape.n_axes,
+            disk=8 * shape.n_cells * shape.n_axes,
+        )
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,17 @@ class Assign(Stage):
         counts = np.stack([ledger.part("counts", p).read() for p in range(self.partitions.count)])
         ledger.write("counts", counts)
         return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, compared = shape.n_rows, shape.n_rows * shape.n_cells * shape.n_axes
+        few = shape.n_axes <= FEW_DIMENSIONS
+        return Cost(
+            memory=shape.reading + 2 * shape.block + SEARCH + 16 * shape.n_cells * shape.n_axes,
+            seconds=1.5e-6 * n if few else 2e-6 * n + 3e-11 * compared + 6e-9 * shape.points,
+            disk=shape.points + 4 * n,
+            tasks=shape.n_partitions,
+        )
 
 
 @dataclass(frozen=True)
@@ -175,6 +195,11 @@ class Order(Stage):
             cells.append(np.repeat(np.arange(first, last), counts[p, 0, first:last]))
             n_points += point_end - point
         return np.concatenate(points), np.concatenate(places), np.concatenate(rows), np.concatenate(cells)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, points = shape.n_rows, shape.points
+        return Cost(9 * shape.block, 1.2e-6 * n + 8e-9 * points, points + 6 * n, shape.n_partitions)
 
 
 def _cells_of(place_of: IntArray, cells: IntArray, first: int, last: int) -> tuple[IntArray, int]:

@@ -25,6 +25,7 @@ from pipeline.numerics.landmarks.sampling import drawn
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, joined_pairs, lists_of
 from pipeline.sources.graphs import GraphSource, NewNodes, digest_of_graph
 from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.cost import LISTED_EDGE, SEARCH, Cost, Shape
 from pipeline.stages.graph.ragged import UNEVEN, UnevenGraph, as_new, nearest_in_lists, write_group, write_lists
 from pipeline.stages.graph.space import GraphSpace
 from pipeline.stages.stage import Outcome, SingleStage, Stage
@@ -62,6 +63,11 @@ class LoadGraph(SingleStage):
             ledger.write(name, values)
         report = {"content": digest_of_graph(graph), "largest": largest, "n_rows": graph.shape[0], "n_columns": 0}
         return {**report, "n_dropped_rows": 0, "n_edges": len(targets) // 2}, list(arrays)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, edges = shape.n_rows, shape.n_rows * shape.n_neighbors
+        return Cost(LISTED_EDGE * edges, 0.1 + 6e-7 * edges, 16 * (edges + n))
 
 
 def near_order(graph: csr_array) -> IntArray:
@@ -126,6 +132,12 @@ class GivenGraph(UnevenGraph):
         report, arrays = super().finish(ledger, figures)
         return {**report, "n_rows": self.partitions.n_rows, "exponent": self.exponent}, arrays
 
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, k = shape.n_rows, shape.n_neighbors
+        memory = max(SEARCH + LISTED_EDGE * shape.rows * k, 48 * n)
+        return Cost(memory, 0.1 + 1.4e-7 * n * k, 9 * n * k, shape.n_partitions)
+
 
 @dataclass(frozen=True)
 class LoadNewNodes(SingleStage):
@@ -157,6 +169,10 @@ class LoadNewNodes(SingleStage):
         content = hashlib.sha256(b"".join(values.tobytes() for values in arrays.values())).hexdigest()
         report = {"content": content, "n_rows": self.source.n_nodes, "n_columns": 0, "n_edges": len(lists.indices)}
         return {**report, "n_dropped_rows": len(without)}, list(arrays)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(2 * LISTED_EDGE * shape.rows * shape.n_neighbors)
 
 
 @dataclass(frozen=True)
@@ -216,3 +232,7 @@ class JoinNewNodes(Stage):
         joined = embedded.sizes > 0
         nearest[joined] = embedded.indices[embedded.offsets[:-1][joined]]
         return embedded, self.space.component_of(nearest)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(60 * shape.rows * shape.n_neighbors + 9 * shape.n_nodes)

@@ -15,11 +15,11 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.landmarks.sampling import drawn
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs
-from pipeline.numerics.neighbors.spatial import within_reach
-from pipeline.stages.costs import machine_memory
+from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, within_reach
+from pipeline.stages.cost import LISTED_EDGE, SEARCH, Cost, Shape, machine_memory
 from pipeline.stages.graph.components import MARGIN, distances
-from pipeline.stages.graph.neighbors import NO_GROUP, enough_neighbors_among
-from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes, node_keys
+from pipeline.stages.graph.neighbors import NO_GROUP, Probes, enough_neighbors_among, seconds_of_probing
+from pipeline.stages.graph.ordered import GROUPS_IN_MEMORY, NODE_BITS, OrderedNodes, node_keys
 from pipeline.stages.graph.ragged import UnevenGraph, as_new, nearest_in_lists, rising_lists, write_group
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger
@@ -79,6 +79,10 @@ class RadiusProbes(SingleStage):
                 f"and a graph of so many edges takes {needed / 2**30:,.1f} GiB in every worker, where "
                 f"{there / 2**30:,.1f} can be had; choose a smaller one, or n_neighbors instead."
             )
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Probes.cost(shape)
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,18 @@ class RadiusGraph(UnevenGraph):
         alone = np.flatnonzero(others[held] >= 0)
         itself = Pairs(repeated, held[repeated] + int(nodes.offsets[nodes.groups[group]]), np.zeros(len(repeated)))
         return as_new(lists, held, joined_pairs([itself, Pairs(alone, others[held[alone]], nearest[held[alone]])]))
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, k = shape.n_rows, shape.n_neighbors
+        few, lists = shape.n_axes <= FEW_DIMENSIONS, LISTED_EDGE * shape.rows * k
+        return Cost(
+            memory=max(GROUPS_IN_MEMORY * shape.block + SEARCH + lists, 48 * n),
+            # Points reach into other cells as far as the radius, which is not known to be near or far.
+            seconds=3e-7 * n * k if few else seconds_of_probing(shape) + 1.5e-7 * n * k,
+            disk=9 * n * k,
+            tasks=shape.n_partitions,
+        )
 
 
 def in_run_units(radius: float, exponent: int) -> float:

@@ -12,7 +12,10 @@ import numpy as np
 
 from pipeline.errors import StoreError
 from pipeline.numerics.compiled import LANES
+from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
 from pipeline.numerics.neighbors.radius import RadiusLists, rows_with_and_without_last
+from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.graph.connected import LOADED
 from pipeline.stages.graph.ragged import held_out_lists
 from pipeline.stages.stage import Outcome, Stage
@@ -22,6 +25,8 @@ from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 # What a block of nodes with all their distances may take, which is how they are read again: 64 MB.
 BLOCK_BYTES = 1 << 26
+# What a search for shortest paths holds for each node: eight lengths, and where it waits.
+SEARCHED_NODE = 96
 LEAST_NODES, MOST_NODES = 4096, 1 << 16
 
 
@@ -90,6 +95,20 @@ class Rows(Stage):
     @property
     def _nodes_per_chunk(self) -> int:
         return nodes_per_chunk(self.landmarks.figures["n_landmarks"], max(self.ordered.figures["nodes_each"]))
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, m = shape.n_rows, shape.n_landmarks
+        # A graph of the user's may have few edges, whose paths have many steps.
+        k = shape.n_neighbors + 3 * (shape.edges_from == "given")
+        # Few landmarks that are searched together are far apart; with many columns everything is near.
+        spread = (1 + 30 / m) * (1.0 if shape.n_axes <= FEW_DIMENSIONS else 4.0) * (n / 200_000) ** 0.2
+        return Cost(
+            memory=shape.graph + SEARCHED_NODE * n,
+            seconds=3e-9 * m * n * k * spread,
+            disk=4 * (n + 2 * min(n, MOST_HELD_OUT)) * m,
+            tasks=-(-m // shape.landmarks_each),
+        )
 
 
 def between_landmarks(rows: Outcome) -> AnyArray:

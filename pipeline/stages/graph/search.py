@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.numerics.landmarks.sampling import along_the_data, widen
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, Room, joined_pairs, lists_of
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes
+from pipeline.stages.cost import SEARCH, Cost, Shape
 from pipeline.stages.graph.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
 from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes, empty_lists
 from pipeline.stages.graph.radius import counted, pairs_within
@@ -64,6 +65,11 @@ class Search(Stage):
         groups = self.ordered.ledger.read("groups").read()[partition : partition + 2]
         own_cells = np.repeat(np.arange(*groups), self.ordered.ledger.part("sizes", partition).read())
         return self.ordered.ledger.part("points", partition).read(), own_cells
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        cells = 16 * shape.n_cells * shape.n_axes
+        return Cost(4 * shape.block + SEARCH + 48 * shape.rows * shape.n_neighbors + cells)
 
 
 @dataclass(frozen=True)

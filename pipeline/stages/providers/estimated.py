@@ -21,6 +21,7 @@ from pipeline.numerics.landmarks.subset import (
 )
 from pipeline.sources.comparison import Comparison, Comparisons
 from pipeline.sources.proximities import landmark_dissimilarities
+from pipeline.stages.cost import SECONDS_PER_CALL, Cost, Shape
 from pipeline.stages.providers.objects import ComparedRows, landmark_objects
 from pipeline.stages.providers.provider import RowProvider
 from pipeline.stages.stage import Outcome, Stage
@@ -89,6 +90,11 @@ class Subset(Stage):
     @cached_property
     def _rows(self) -> IntArray:
         return np.asarray(self.landmarks.ledger.read("rows").read())
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        m = shape.n_landmarks
+        return Cost(8 * 8 * m * m, SECONDS_PER_CALL * m * m, 8 * m * m, Comparisons(m, m).count)
 
 
 @dataclass(frozen=True)

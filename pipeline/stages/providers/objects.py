@@ -19,9 +19,11 @@ from pipeline.sources.comparison import Comparison, Comparisons
 from pipeline.sources.objects import Objects, ObjectSource, digest_of_objects
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources.proximities import landmark_dissimilarities, landmark_similarities
-from pipeline.stages.providers.provider import Candidates, RowProvider
+from pipeline.stages.cost import SECONDS_PER_CALL, Cost, Shape
+from pipeline.stages.providers.provider import BLOCK_BYTES, Candidates, RowProvider
 from pipeline.stages.providers.vectors import ENLARGED, require_distinct
 from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.validate import Validate
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -52,6 +54,10 @@ class ScanObjects(Stage):
         content = hashlib.sha256(repr((self.source.n_rows, self.source.is_text, digests)).encode()).hexdigest()
         report = {"content": content, "n_rows": self.source.n_rows, "n_dropped_rows": 0}
         return {**report, "rows_each": self.partitions.rows_each}, []
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Validate.cost(shape)
 
 
 @dataclass(frozen=True)
@@ -208,6 +214,12 @@ class Compare(Stage):
     def _places(self) -> Sequence[int] | None:
         """Which of the landmarks count; None for all."""
         return None if self.subset is None else self.subset.ledger.read("subset").read().tolist()
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, m = shape.n_rows, shape.n_evaluated
+        memory = 4 * BLOCK_BYTES + 8 * shape.n_landmarks * shape.n_axes
+        return Cost(memory, SECONDS_PER_CALL * n * m, 8 * n * m, Comparisons(n, m).count)
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ from pipeline.sources.proximities import (
     no_own_similarities,
     own_similarities,
 )
+from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.providers.provider import Candidates, RowProvider, rows_per_block
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.validate import digest_of_rows
+from pipeline.stages.validate import Validate, digest_of_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -150,6 +151,10 @@ class ScanProximities(Stage):
     @cached_property
     def _matrix_rows(self) -> IntArray:
         return rows_of_landmarks(self.source, self.landmarks)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Validate.cost(shape)
 
 
 def rows_of_landmarks(source: ProximitySource, landmarks: Outcome) -> IntArray:
