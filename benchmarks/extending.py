@@ -21,7 +21,7 @@ from benchmarks.neighbors import N_NEIGHBORS, N_THREADS, PROBES, below, peak_of,
 from benchmarks.orchestration import TWO_WORKERS, in_own_process
 from benchmarks.plan import Stopwatch
 from pipeline.fanout import executor
-from pipeline.jobs.extend import extend, memory_of_extension
+from pipeline.jobs.extend import extend, memory_of_extension, opened_space
 from pipeline.jobs.fit import fit
 from pipeline.results.run import open_run
 from pipeline.settings import ExtendSettings, fit_settings, job_settings
@@ -98,7 +98,7 @@ def extended(folder: str) -> Placed:
             Path(f"/proc/{number}/clear_refs").write_text("5")
         taken = seconds(lambda: extend(_settings(folder, "new"), watch, execute=execute))
         peak = max(map(peak_of, below(os.getpid())))
-    predicted = max(memory_of_extension(_settings(folder, "new")).values())
+    predicted = max(memory_of_extension(_settings(folder, "new"), opened_space(_settings(folder, "new"))).values())
     if peak > 1.5 * predicted:
         raise RuntimeError(f"a worker had {peak >> 20} MiB in memory, {predicted >> 20} were predicted.")
     out = open_run(f"{folder}/new.zarr")

@@ -21,7 +21,6 @@ from pipeline.jobs import fit as fitting
 from pipeline.jobs import invert as inverting
 from pipeline.jobs import refit as refitting
 from pipeline.jobs.job import Around, at_once
-from pipeline.jobs.new_rows import checked_batch
 from pipeline.jobs.plan import Plan
 from pipeline.results.run import in_words, open_run
 from pipeline.settings import ClusterSettings, ExtendSettings, FitSettings, InvertSettings, JobSettings, RefitSettings
@@ -120,22 +119,26 @@ class ExtendJob(Job[ExtendSettings]):
 
     def __init__(self, settings: ExtendSettings) -> None:
         super().__init__(settings)
-        space = extending.opened_space(settings)
-        if not settings.incoming:
-            checked_batch(settings, space)
+        # A folder may have no new batch yet; only the space can be checked beforehand.
+        self._space = extending.opened_space(settings)
+        self._prepared = None if settings.incoming else extending.prepare_extend(settings, space=self._space)
 
     @property
     def title(self) -> str:
         return f"{self.settings.source} in the space of {self.settings.store} -> {self.settings.output}"
 
     def memory(self) -> dict[str, int]:
-        return extending.memory_of_extension(self.settings)
+        return extending.memory_of_extension(self.settings, self._space)
 
     def batches(
         self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once
     ) -> Iterator[Json]:
         """The figures of each batch as soon as it is published."""
-        for output, extended in extending.extend_batches(self.settings, watch, take_over, execute, around):
+        how = watch, take_over, execute, around
+        if self._prepared is not None:
+            yield reports.batch_report(self.settings.store, self.settings.output, self._prepared.run(*how))
+            return
+        for output, extended in extending.extend_batches(self.settings, *how):
             yield reports.batch_report(self.settings.store, output, extended)
 
     def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from flows.reports import batch_report
-from pipeline.jobs.incoming import done_batches
+from pipeline.jobs.batches import done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.cost import MIB
 from pipeline.store import lease, run

@@ -9,16 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.incoming import batches_with_results
+from pipeline.jobs.batches import AnyBatch, batches_with_results, checked_batch, fitted_settings
 from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_kind
-from pipeline.jobs.new_rows import (
-    AnyBatch,
-    bytes_of_new_row,
-    checked_batch,
-    fitted_settings,
-    new_rows,
-    published_columns,
-)
+from pipeline.jobs.new_rows import bytes_of_new_row, new_rows, published_columns
 from pipeline.methods import METHODS, method_named
 from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
@@ -88,9 +81,12 @@ class ExtendJob(Job[Extended]):
         return Extended(outcomes, manifest)
 
 
-def prepare_extend(settings: ExtendSettings, data: object | None = None, mark: Json | None = None) -> ExtendJob:
-    """Open and check the run and the new rows; `data` is an array to take for the source."""
-    space = opened_space(settings)
+def prepare_extend(
+    settings: ExtendSettings, data: object | None = None, mark: Json | None = None, space: Space | None = None
+) -> ExtendJob:
+    """Open and check the run and the new rows; `data` is an array to take for the source, `space` the run if it is
+    open already."""
+    space = space or opened_space(settings)
     return ExtendJob(settings, space, checked_batch(settings, space, data), mark)
 
 
@@ -141,9 +137,9 @@ def extend_batches(
         raise InvalidInputError(" ".join(problems))
 
 
-def memory_of_extension(settings: ExtendSettings) -> dict[str, int]:
+def memory_of_extension(settings: ExtendSettings, space: Space) -> dict[str, int]:
     """Bytes that each stage has in memory at most, whatever the number of new rows."""
-    costs = extension_costs(opened_space(settings), _partition_bytes(settings))
+    costs = extension_costs(space, _partition_bytes(settings))
     return {stage: cost.peak for stage, cost in costs.items()}
 
 

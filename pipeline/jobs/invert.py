@@ -10,8 +10,8 @@ from pathlib import Path as FilePath
 import numpy as np
 
 from pipeline.errors import InvalidInputError
+from pipeline.jobs.batches import batch_source
 from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_apart, require_kind
-from pipeline.jobs.new_rows import batch_source
 from pipeline.methods import RADIAL_FUNCTIONS, VECTORS
 from pipeline.numerics.inverse.interpolant import Kernel
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size

@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from pipeline.errors import EmptySourceError, InvalidInputError, StoreError
+from pipeline.jobs.batches import batch_source, batches
 from pipeline.jobs.fit import Fitted, chain, described_fit
-from pipeline.jobs.incoming import batches
 from pipeline.jobs.job import Around, Job, Runner, at_once, require_apart, require_kind
-from pipeline.jobs.new_rows import batch_source
 from pipeline.jobs.plan import STAGES as FIT_STAGES
 from pipeline.jobs.plan import Plan, free_disk, plan_fit
 from pipeline.settings import ExtendSettings, FitSettings, RefitSettings, fit_settings

@@ -10,9 +10,9 @@ from backend_suite import BackendSuite
 from flows.status import collected_garbage
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
+from pipeline.jobs.batches import done_batches
 from pipeline.jobs.extend import extend
 from pipeline.jobs.fit import fit
-from pipeline.jobs.incoming import done_batches
 from pipeline.jobs.plan import free_disk
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.plugins import LOADED

@@ -1,0 +1,287 @@
+"""Batches of new data: found in a folder, opened as the fit opened its own data, and checked.
+
+Every entry is a batch, a file or a folder of any kind that a fit takes. What is still being written has a name that
+begins with a dot or an underscore or ends in .partial or .tmp, and is given its own when it is complete. A batch is
+done once its results are published, and is never done again.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TypeAlias
+
+from pipeline.errors import EmptySourceError, InvalidInputError
+from pipeline.jobs.job import require_apart
+from pipeline.methods import OBJECTS, VECTORS
+from pipeline.settings import ExtendSettings, FitSettings
+from pipeline.sources.graphs import NewNodes, open_new_nodes
+from pipeline.sources.inputs import AnySource, comparison_of, n_columns, n_points
+from pipeline.sources.objects import ObjectSource, open_objects
+from pipeline.sources.opening import open_source
+from pipeline.sources.proximities import (
+    is_file_of_its_own,
+    open_proximities,
+    require_own_similarities,
+)
+from pipeline.sources.source import Source
+from pipeline.stages.graph.space import GraphSpace
+from pipeline.stages.providers.proximities import rows_of_landmarks
+from pipeline.stages.space import Space
+from pipeline.store import local_folder, run
+from pipeline.types import Json
+
+AnyBatch: TypeAlias = AnySource | NewNodes
+# What objects are, by whether they are texts.
+KINDS = {True: "texts", False: "rows of numbers"}
+UNFINISHED_STARTS, UNFINISHED_ENDS = (".", "_"), (".partial", ".tmp")
+RESULTS_SUFFIX = ".zarr"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An entry of the folder, and where its results are or will be."""
+
+    source: Path
+    output: Path
+
+    @property
+    def mark(self) -> Json:
+        """What tells the batch from others, and from itself changed; kept with its results."""
+        return {"name": self.source.name, "stamp": _stamp(self.source)}
+
+    @property
+    def is_done(self) -> bool:
+        return self._published is not None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether it is not what its results were made from."""
+        published = self._published
+        return published is not None and published.get("batch") != self.mark
+
+    @property
+    def _published(self) -> Json | None:
+        if not (self.output / run.MARKER).is_file():
+            return None
+        return run.read_manifest(run.open_store(self.output))
+
+
+def batches(folder: str | Path) -> list[Path]:
+    """The complete entries of a folder of batches, by their names."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise InvalidInputError(f"incoming={str(folder)!r} is not a folder; name one that batches are put into.")
+    return sorted(entry for entry in path.iterdir() if not _is_unfinished(entry.name))
+
+
+def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
+    """The batches of a folder, each with the folder of its results."""
+    results = _results_folder(output)
+    if results.exists() and (not results.is_dir() or (results / run.MARKER).exists()):
+        raise InvalidInputError(f"output={str(output)!r} is no folder for results of several batches; name another.")
+    return [Batch(entry, results / f"{entry.name}{RESULTS_SUFFIX}") for entry in batches(folder)]
+
+
+def done_batches(output: str | Path) -> list[Path]:
+    """The folders of results in a folder of them, by their names; empty if it holds none."""
+    folder = _results_folder(output)
+    found = sorted(folder.glob(f"*{RESULTS_SUFFIX}")) if folder.is_dir() else []
+    return [path for path in found if _holds_an_extension(path)]
+
+
+def _results_folder(output: str | Path) -> Path:
+    folder = local_folder(output)
+    if folder is None:
+        raise InvalidInputError(f"output={str(output)!r} is not a local folder; results of several batches need one.")
+    return folder
+
+
+def _holds_an_extension(path: Path) -> bool:
+    if not (path / run.MARKER).is_file():
+        return False
+    store = run.open_store(path)
+    return run.kind_of(store) == run.EXTENSION and run.read_manifest(store) is not None
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(UNFINISHED_STARTS) or name.endswith(UNFINISHED_ENDS)
+
+
+def _stamp(path: Path) -> str:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    seen = ((file.relative_to(path), file.stat()) for file in files if file.is_file())
+    parts = [(str(name), status.st_size, status.st_mtime_ns) for name, status in seen]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
+
+
+def fitted_settings(space: Space) -> FitSettings:
+    """The settings of the fit, with placeholders for its paths. They are not checked again: a later version may refuse
+    what an earlier one ignored."""
+    # Plugins are the user's to name, never a store's, and how landmarks were chosen no longer matters.
+    told = {name: value for name, value in space.settings.items() if name not in ("plugins", "landmark_selection")}
+    return FitSettings.model_validate({**told, "source": "fitted", "store": "fitted"})
+
+
+def checked_batch(settings: ExtendSettings, space: Space, data: object | None = None) -> AnyBatch | None:
+    """The new rows; None if there are none, which is no error: a night without new data comes to every schedule."""
+    _require_two_answers(settings, space)
+    _require_use_of_own_key(settings, space)
+    _require_even_lists(settings, space)
+    require_apart("output", settings.output, settings.store)
+    if data is None:
+        require_apart("output", settings.output, settings.source)
+    try:
+        source = _opened(settings, space, settings.source if data is None else data)
+    except EmptySourceError:
+        return None
+    if not isinstance(source, NewNodes):
+        _require_fitting(settings, space, source)
+    return source
+
+
+def batch_source(settings: ExtendSettings, space: Space, data: object) -> Source:
+    """New vectors, opened as the fit opened its own as far as they allow it.
+
+    Array, ids and columns of the fit are looked for first. Columns are found by their names, whatever their order;
+    where either side has no names, they are counted.
+    """
+    given = space.settings.get("input", VECTORS)
+    if given != VECTORS:
+        raise InvalidInputError(
+            f"{settings.store} was fitted with input={given!r}, which new rows of numbers cannot be joined to; fit old "
+            "and new data together into a new store."
+        )
+    first: InvalidInputError | None = None
+    for key, id_column, columns in _ways_to_open(settings, space):
+        try:
+            return open_source(data, key, columns, id_column)
+        except EmptySourceError:
+            raise
+        except InvalidInputError as error:
+            first = first or error
+    raise first or InvalidInputError(f"{settings.source} cannot be opened.")
+
+
+def _require_fitting(settings: ExtendSettings, space: Space, source: AnySource) -> None:
+    fitted = int(space.source["n_columns"])
+    if n_columns(source) != fitted:
+        raise InvalidInputError(
+            f"{source.name} has {n_columns(source)} columns; the run was fitted on {fitted}: give the same columns in "
+            "the same order."
+        )
+    outside = [row for row in settings.arc_rows or () if not 0 <= row < n_points(source)]
+    if outside:
+        raise InvalidInputError(
+            f"arc_rows={outside[0]} is out of range; {source.name} has rows 0 to {n_points(source) - 1}."
+        )
+
+
+def _require_even_lists(settings: ExtendSettings, space: Space) -> None:
+    """Refuse what needs neighbor lists of the same length."""
+    if isinstance(space, GraphSpace) and (space.is_precomputed or space.radius is not None):
+        for name in ("joint", "arc"):
+            if getattr(settings, name) is not None:
+                raise InvalidInputError(
+                    f"{name}={getattr(settings, name)} is only there for runs with n_neighbors; {settings.store!r} was "
+                    "fitted by a radius or on a graph: leave it out."
+                )
+
+
+def _require_use_of_own_key(settings: ExtendSettings, space: Space) -> None:
+    """Refuse similarities of points to themselves where nothing is computed from them."""
+    if settings.own_key is None:
+        return
+    told = fitted_settings(space)
+    if not told.induces_distances:
+        raise InvalidInputError(
+            f"own_key={settings.own_key!r} means nothing for the fitted run, of method={told.method!r} and "
+            f"input={told.input!r}; leave it out."
+        )
+
+
+def _require_two_answers(settings: ExtendSettings, space: Space) -> None:
+    """Refuse what only models with a projection and a restricted reconstruction have."""
+    for name in ("joint", "arc"):
+        if getattr(settings, name) is not None and not space.answers.is_classical:
+            told = fitted_settings(space)
+            raise InvalidInputError(
+                f"{name}={getattr(settings, name)} does not go with the fitted run: method={told.method!r} with "
+                f"extension={told.chosen_extension!r} places points in one way only; {name} needs both the projection "
+                "and the restricted reconstruction, which isomap, kernel-isomap, mds and kernel-mds have."
+            )
+
+
+def _opened(settings: ExtendSettings, space: Space, data: object) -> AnyBatch:
+    if isinstance(space, GraphSpace) and space.is_precomputed:
+        return open_new_nodes(settings.source, space.n_nodes)
+    if isinstance(space, GraphSpace) or space.settings["input"] == VECTORS:
+        return batch_source(settings, space, data)
+    told = fitted_settings(space)
+    if told.input == OBJECTS:
+        _require_same_function(settings, space, told)
+    if settings.key is None and told.key is not None:
+        with suppress(InvalidInputError):
+            return _opened_as_fitted(settings, space, told, told.key)
+    return _opened_as_fitted(settings, space, told, settings.key)
+
+
+def _ways_to_open(settings: ExtendSettings, space: Space) -> Iterator[tuple[str | None, str | None, list[str] | None]]:
+    fitted, names = space.settings, list(space.source["column_names"])
+    numbered = names == [str(number) for number in range(len(names))]
+    named = fitted["columns"] or (None if numbered else names)
+    keys = (settings.key,) if settings.key is not None else dict.fromkeys((fitted["key"], None))
+    ids = (settings.id_column,) if settings.id_column is not None else dict.fromkeys((fitted["id_column"], None))
+    for key, id_column in product(keys, ids):
+        yield key, id_column, named
+    if named is not None and not fitted["columns"]:
+        # A table without names has as many columns, or is refused for that.
+        yield settings.key, settings.id_column, None
+
+
+def _opened_as_fitted(settings: ExtendSettings, space: Space, told: FitSettings, key: str | None) -> AnySource:
+    if told.input == OBJECTS:
+        source = open_objects(settings.source, key)
+        _require_same_kind(source, bool(space.stages["landmarks"].figures["is_text"]))
+        return source
+    proximities = open_proximities(settings.source, key)
+    rows_of_landmarks(proximities, space.stages["landmarks"])
+    if told.induces_distances:
+        require_own_similarities(proximities, own_key_of(settings, told))
+    return proximities
+
+
+def _require_same_kind(source: ObjectSource, fitted_is_text: bool) -> None:
+    """Refuse texts for a run of numbers, and numbers for a run of texts."""
+    if source.is_text != fitted_is_text:
+        here, there = (KINDS[is_text] for is_text in (source.is_text, fitted_is_text))
+        raise InvalidInputError(
+            f"{source.name} holds {here}, and the run was fitted on {there}: give objects of the same kind (key names "
+            "the array or the column that holds them)."
+        )
+
+
+def _require_same_function(settings: ExtendSettings, space: Space, told: FitSettings) -> None:
+    """Refuse a function that was edited since the fit: new rows would be measured by another than the landmarks."""
+    comparison = comparison_of(told)
+    fitted = space.stages["rows"].figures.get("source") if "rows" in space.stages else None
+    if fitted is None:
+        raise InvalidInputError(
+            f"store={settings.store!r} was made by an earlier version, which did not keep what extending to objects "
+            "needs; run the fit again, and export a model of it again."
+        )
+    if "" not in (fitted, comparison.source) and fitted != comparison.source:
+        raise InvalidInputError(
+            f"{comparison} was edited since the run was fitted, and new rows cannot be measured by another function: "
+            "put its file back as it was, or fit again, which calls it for every row."
+        )
+
+
+def own_key_of(settings: ExtendSettings, told: FitSettings) -> str | None:
+    """The array of the new points' similarities to themselves; without a name, one beside them that is called as the
+    fit's was. A file of the fit's, and the diagonal of a matrix of fitted x new points, say nothing of new points."""
+    if settings.own_key is not None or told.own_key is None:
+        return settings.own_key
+    return None if is_file_of_its_own(told.own_key) else told.own_key
