@@ -18,10 +18,9 @@ from pipeline.sources.graphs import NewNodes
 from pipeline.sources.inputs import described_source
 from pipeline.sources.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions
 from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.graph.extension import Assign, JoinNewNodes, LoadNewNodes, Order, Search
 from pipeline.stages.graph.space import GraphSpace, graph_space
-from pipeline.stages.joint import Arcs, Joint
-from pipeline.stages.place import Place
+from pipeline.stages.graph.stages import Assign, JoinNewNodes, LoadNewNodes, Order, Search
+from pipeline.stages.place import Arcs, Joint, Place
 from pipeline.stages.placing import FLAGS, Placing
 from pipeline.stages.publish import Publish
 from pipeline.stages.space import Space, row_space

@@ -18,7 +18,7 @@ from pipeline.sources.inputs import AnySource, described_source, n_columns, n_po
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.components import NO_BRIDGES
-from pipeline.stages.model import Model
+from pipeline.stages.landmarks import Model
 from pipeline.stages.placing import Placing
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially

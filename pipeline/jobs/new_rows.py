@@ -13,7 +13,7 @@ from pipeline.sources.proximities import (
     ProximitySource,
 )
 from pipeline.sources.source import Source
-from pipeline.stages.graph import extension as graph
+from pipeline.stages.graph import stages as graph
 from pipeline.stages.graph.space import GraphSpace
 from pipeline.stages.place import ranks_of
 from pipeline.stages.preprocess import ReplayedSource, ValidateBatch, point_dtype

@@ -15,7 +15,7 @@ from pipeline.stages.cost import BASE, MIB, Cost, Shape, machine_memory
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
-from pipeline.stages.model import Model
+from pipeline.stages.landmarks import Model
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Stage, costs_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.extend import published_space
 from pipeline.jobs.job import Done, Job, Runner, require_apart, require_kind
-from pipeline.stages import model as model_stage
+from pipeline.stages import landmarks as model_stage
 from pipeline.stages.graph.anchors import (
     AnchorCells,
     AnchorComponents,

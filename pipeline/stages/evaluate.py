@@ -12,7 +12,7 @@ from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.graph.ordered import GROUPS_IN_MEMORY
-from pipeline.stages.model import load_any_model, spectrum_figures
+from pipeline.stages.landmarks import load_any_model, spectrum_figures
 from pipeline.stages.placing import Placing
 from pipeline.stages.stage import Outcome, SingleStage
 from pipeline.store.ledger import StageLedger

@@ -14,7 +14,7 @@ from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.plugins import TrustColumn
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.cost import Shape
-from pipeline.stages.model import CENTERS, load_answers
+from pipeline.stages.landmarks import CENTERS, load_answers
 from pipeline.stages.providers.provider import BLOCK_BYTES, Block, Provider
 from pipeline.stages.space import Space, plugin_column, trust_columns
 from pipeline.stages.stage import Outcome

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.plugins import LOADED, TrustColumn
-from pipeline.stages.model import load_any_model
+from pipeline.stages.landmarks import load_any_model
 from pipeline.stages.stage import Outcome
 from pipeline.store import run
 from pipeline.store.backend import Backend

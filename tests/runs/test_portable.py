@@ -13,8 +13,7 @@ from pipeline.errors import InvalidInputError, StageError, StoreError
 from pipeline.jobs.portable import STAGES, export_model
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.geodesics.shortest_paths import PathSearch
-from pipeline.stages.graph.connected import connected_graph
-from pipeline.stages.graph.rows import row_batches
+from pipeline.stages.graph.rows import connected_graph, row_batches
 from pipeline.stages.graph.space import exportable_space
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import local, run

@@ -9,8 +9,8 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.mds import LandmarkModel
-from pipeline.stages.graph.connected import kept_nodes
-from pipeline.stages.model import load_model
+from pipeline.stages.graph.rows import kept_nodes
+from pipeline.stages.landmarks import load_model
 from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.space import Space, published_stages
 from pipeline.store.backend import Backend

@@ -1,4 +1,4 @@
-"""The stages that lead to geodesic distances, in their order."""
+"""The stages of a graph, in their order: those that lead to geodesic distances, and those of new points."""
 
 from pipeline.stages.graph.components import Components
 from pipeline.stages.graph.graph import Graph
@@ -7,6 +7,7 @@ from pipeline.stages.graph.partition import Assign, Cells, Order
 from pipeline.stages.graph.precomputed import GivenGraph, LoadGraph
 from pipeline.stages.graph.radius import RadiusGraph, RadiusProbes
 from pipeline.stages.graph.rows import Rows
+from pipeline.stages.graph.search import JoinNewNodes, LoadNewNodes, Search, SearchWithin
 
 __all__ = [
     "Assign",
@@ -14,11 +15,15 @@ __all__ = [
     "Components",
     "GivenGraph",
     "Graph",
+    "JoinNewNodes",
     "LoadGraph",
+    "LoadNewNodes",
     "Neighbors",
     "Order",
     "Probes",
     "RadiusGraph",
     "RadiusProbes",
     "Rows",
+    "Search",
+    "SearchWithin",
 ]
