@@ -32,8 +32,7 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.sampling import maxmin_landmarks
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.numerics.neighbors.spatial import cell_centers, cell_count, curve_places, sample_size
-from pipeline.numerics.statistics.distributions import sketch
-from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.numerics.statistics import continuity, normalized_stress, residual_variance, sketch, trustworthiness
 from pipeline.results.run import open_run
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.types import AnyArray, FloatArray, IntArray

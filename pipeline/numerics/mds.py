@@ -1,18 +1,7 @@
-"""Classical multidimensional scaling on the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1].
-
-| symbol     | variable                  | shape  |
-|------------|---------------------------|--------|
-| Delta_2    | squared_dissimilarities   | (m, m) |
-| B          | double_centered(...)      | (m, m) |
-| X          | model.coordinates         | (m, d) |
-| lam        | model.eigenvalues         | (d,)   |
-| mean_i     | model.row_means           | (m,)   |
-| g          | model.grand_mean          | ()     |
-
-Because X'X = diag(lam), every formula downstream is diagonal and needs no linear solve.
-"""
+"""X."""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +10,8 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.types import FloatArray
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, BoolArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,3 +123,118 @@ def _require_positive(n_components: int, spectrum: FloatArray) -> None:
             f"n_components={n_components} is more than the dissimilarities support: their centered Gram matrix has "
             f"{available} positive eigenvalue{'s' * (available != 1)}; use n_components from 1 to {available}."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessing:
+    """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; any of the last three steps may be left out.
+
+    Scaling by a power of two is exact and keeps every square within range.
+    """
+
+    exponent: int
+    dtype: np.dtype[Any]
+    center: FloatArray | None = None
+    spread: FloatArray | None = None
+    axes: FloatArray | None = None
+
+    @property
+    def result_exponent(self) -> int:
+        """The power of two that takes results back to the user's units; standardized data has none."""
+        return self.exponent if self.spread is None else 0
+
+    def apply(self, rows: AnyArray) -> AnyArray:
+        values: AnyArray = np.ldexp(rows.astype(self.dtype), -self.exponent)
+        if self.center is None:
+            return values
+        values = values - self.center
+        if self.spread is not None:
+            values /= self.spread
+        if self.axes is not None:
+            values = fixed_order_product(values, self.axes)
+        return values.astype(self.dtype)
+
+
+def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
+    """rows (p, D) times matrix (D, q), each entry summed over D in order."""
+    out = np.empty((len(rows), matrix.shape[1]))
+    _multiply(np.ascontiguousarray(rows), np.ascontiguousarray(matrix), out)
+    return out
+
+
+@compiled
+def _multiply(rows: AnyArray, matrix: AnyArray, out: AnyArray) -> None:
+    for i in range(len(rows)):
+        out[i] = 0.0
+        for j in range(len(matrix)):
+            for k in range(matrix.shape[1]):
+                out[i, k] += rows[i, j] * matrix[j, k]
+
+
+def scatter_matrix(centered: FloatArray) -> FloatArray:
+    """Sum (D, D) over rows of the outer products, on one thread: its bytes depend on how many share it."""
+    with threadpool_limits(1, "blas"):
+        return np.asarray(centered.T @ centered)
+
+
+def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
+    """The first axes (D, n_axes) of a scatter matrix, each with its largest entry positive, and their share of it."""
+    with threadpool_limits(1, "blas"):
+        values, vectors = eigh(scatter)
+    axes = vectors[:, ::-1][:, :n_axes]
+    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(n_axes)])
+    total = float(values.sum())
+    return axes * signs, float(values[::-1][:n_axes].sum()) / total if total > 0 else 0.0
+
+
+class RigidMotion(NamedTuple):
+    """Points x go to x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
+
+    Only in `rank` directions do the points say where to turn; the others stay as near to where they were as they can.
+    """
+
+    turn: FloatArray
+    shift: FloatArray
+    rank: int
+
+    def apply(self, points: FloatArray) -> FloatArray:
+        return points @ self.turn + self.shift
+
+
+def rigid_motion(points: FloatArray, onto: FloatArray) -> RigidMotion:
+    """The motion that takes points (n, d) closest to others (n, d), by the sum of squared distances."""
+    center, target = points.mean(axis=0), onto.mean(axis=0)
+    a, b = _scaled(points - center), _scaled(onto - target)
+    turn, rank = _nearest_turn(a.T @ b, len(points))
+    return RigidMotion(turn, target - center @ turn, rank)
+
+
+def shared_rows(points: FloatArray, onto: FloatArray) -> BoolArray:
+    """Which rows have coordinates on both sides."""
+    return np.asarray(np.isfinite(points).all(axis=1) & np.isfinite(onto).all(axis=1))
+
+
+def rms_distance(points: FloatArray, others: FloatArray) -> float:
+    """Root mean square distance between points and others, row by row."""
+    largest = float(np.abs(points - others).max(initial=0.0))
+    if not largest:
+        return 0.0
+    return float(largest * np.sqrt((((points - others) / largest) ** 2).sum(axis=1).mean()))
+
+
+def _scaled(centered: FloatArray) -> FloatArray:
+    """At a size whose products neither overflow nor vanish; a power of two, so that nothing is rounded."""
+    return np.ldexp(centered, -int(np.frexp(np.abs(centered).max(initial=0.0))[1]))
+
+
+def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
+    """U Vᵀ, and in how many directions it is determined.
+
+    Where singular values vanish, any orthogonal map between the left and right null spaces is as good. The one nearest
+    to the identity does not depend on the bases that the decomposition happens to return for them.
+    """
+    u, s, vt = np.linalg.svd(products)
+    rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))
+    left, right = u[:, rank:], vt[rank:].T
+    inner_u, _, inner_vt = np.linalg.svd(left.T @ right)
+    return u[:, :rank] @ vt[:rank] + left @ (inner_u @ inner_vt) @ right.T, rank

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.extension.placement import Model, answers_of
-from pipeline.numerics.statistics.distributions import gap_counts, two_sample_test
-from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.numerics.statistics import (
+    continuity,
+    gap_counts,
+    normalized_stress,
+    residual_variance,
+    trustworthiness,
+    two_sample_test,
+)
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.model import load_any_model, spectrum_figures
 from pipeline.stages.placing import Placing

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.statistics.distributions import compared, gap_counts
+from pipeline.numerics.statistics import compared, gap_counts
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.placing import Placing
 from pipeline.stages.space import Space

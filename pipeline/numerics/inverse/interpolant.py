@@ -35,8 +35,7 @@ from numpy.typing import ArrayLike
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.inverse.kernels import Kernel, Radial, Terms
-from pipeline.numerics.inverse.nodes import NOBODY, Room, room_for
+from pipeline.numerics.inverse.neighborhood import NOBODY, Kernel, Radial, Room, Terms, room_for
 from pipeline.numerics.inverse.systems import (
     DROPPED,
     ILL_CONDITIONED,

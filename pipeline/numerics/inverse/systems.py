@@ -47,13 +47,17 @@ from pipeline.numerics.inverse.algebra import (
     solve,
     solve_eliminated,
 )
-from pipeline.numerics.inverse.kernels import GAUSSIAN, SHEPARD, Radial, Terms, apply_radial
-from pipeline.numerics.inverse.nodes import (
+from pipeline.numerics.inverse.neighborhood import (
     COINCIDING,
+    GAUSSIAN,
     NOBODY,
+    SHEPARD,
     Facts,
     Nodes,
+    Radial,
     Room,
+    Terms,
+    apply_radial,
     fill_distance,
     fill_squares,
     fill_squares_from,

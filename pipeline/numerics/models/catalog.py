@@ -31,9 +31,8 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.methods import METHODS, resolved_extension
 from pipeline.numerics import checks
-from pipeline.numerics.extension.kernel_mapping import KernelMappingPlacer, kernel_mapping
+from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
 from pipeline.numerics.extension.placement import Model
-from pipeline.numerics.extension.rbf import RbfPlacer, rbf_extension
 from pipeline.numerics.mds import LandmarkModel, classical_mds, double_centered
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding

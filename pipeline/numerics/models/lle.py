@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.kernel_mapping import checked_rows
+from pipeline.numerics.extension.interpolation import checked_rows
 from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.mds import with_fixed_signs
 from pipeline.numerics.neighbors.products import clear, insert

@@ -1,22 +1,13 @@
-"""Dissimilarities between vectors by the usual metrics, in compiled loops: to landmarks from any number of points.
-
-A dissimilarity is squared downstream, so "sqeuclidean" is not among them. "cosine" is 1 - cos, as elsewhere; its square
-root is a Euclidean distance between unit vectors (divided by sqrt 2), and the kernel of that name gives that distance.
-Both it and "correlation" are half the squared distance between rows made unit vectors, which equals 1 - cos but loses
-nothing to cancellation and is exactly 0 between equal rows.
-
-Landmarks stand side by side: the inner loop runs across a block of them that stays in the cache, for four columns of
-one point at a time, so it is vectorized although every sum runs over the columns in order. A row's bytes therefore
-depend on that row and the landmarks only.
-"""
+"""X."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import METRICS
+from pipeline.methods import GAMMA_RANGE, KERNELS, METRICS
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -257,3 +248,141 @@ def _center(rows: AnyArray, centered: AnyArray) -> None:
         mean = total / rows.shape[1]
         for k in range(rows.shape[1]):
             centered[i, k] = centered[i, k] - mean
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is its coef0).
+
+    gamma: of "rbf" and "polynomial"; `automatic_gamma` suggests one for the former. degree, constant: of "polynomial".
+    The constant must not be negative, or the polynomial would be no kernel.
+    """
+
+    name: str
+    gamma: float = 1.0
+    degree: int = 3
+    constant: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.one_of("kernel", self.name, KERNELS)
+        for name in KERNELS["polynomial"]:
+            checks.require_parameter(name, getattr(self, name))
+
+    def dissimilarities(self, points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
+        """Dissimilarities (p, m), not squared, of points (p, D) to landmarks (m, D); 0 between equal rows.
+
+        A row's bytes do not depend on the rows beside it.
+        """
+        rows, marks = checked_vectors(points, landmarks)
+        if self.name == "linear":
+            return euclidean(rows, marks)
+        if self.name == "cosine":
+            return euclidean(*unit_vectors(rows, marks, "cosine"))
+        if self.name == "rbf":
+            return self._radial(rows, marks)
+        return self._polynomial(rows, marks)
+
+    def _radial(self, points: AnyArray, landmarks: AnyArray) -> FloatArray:
+        values = squared_distances(points, landmarks)
+        _to_radial(values, self.gamma)
+        return values
+
+    def _polynomial(self, points: AnyArray, landmarks: AnyArray) -> FloatArray:
+        values = inner_products(points, landmarks)
+        own, of_landmarks = squared_lengths(points), squared_lengths(landmarks)
+        _to_polynomial(values, own, of_landmarks, self.gamma, self.constant, self.degree)
+        if not np.isfinite(values).all():
+            raise InvalidInputError(
+                f"the polynomial kernel of degree={self.degree} with gamma={self.gamma:g} leaves double precision on "
+                "these points; lower the degree or gamma, or rescale the points."
+            )
+        return values
+
+
+def gamma_in_unit(gamma: float | None, exponent: int) -> float | None:
+    """A gamma of the user's for lengths in units of 2^exponent; None if it is to be found from the landmarks."""
+    if gamma is None:
+        return None
+    with np.errstate(over="ignore"):
+        scaled = float(np.ldexp(float(gamma), 2 * exponent))
+    return min(max(scaled, GAMMA_RANGE[0]), GAMMA_RANGE[1])
+
+
+def automatic_gamma(points: ArrayLike) -> float:
+    """1 / median squared Euclidean distance between the points (m, D), over pairs of different rows."""
+    return _reciprocal_median(squared_distances(points, points), "points")
+
+
+def automatic_gamma_of(between: ArrayLike) -> float:
+    """1 / median squared dissimilarity, from dissimilarities (m, m) between landmarks, over pairs of different ones."""
+    return _reciprocal_median(checks.squared_dissimilarity_matrix("between", between) ** 2, "landmarks")
+
+
+def signed_roots(squared: ArrayLike) -> FloatArray:
+    """sign(s) sqrt(|s|): what v |v| gives back."""
+    values = np.asarray(squared, dtype=np.float64)
+    return np.asarray(np.copysign(np.sqrt(np.abs(values)), values))
+
+
+def dissimilarities_from_similarities(similarities: ArrayLike, own: ArrayLike, of_landmarks: ArrayLike) -> FloatArray:
+    """Signed roots (p, m) of own - 2 similarities + of_landmarks, for similarities of any kind [T eq. 2-5].
+
+    similarities (p, m) of points to landmarks, own (p,) of the points to themselves, of_landmarks (m,) of the
+    landmarks to themselves.
+    """
+    to_landmarks = checks.real_array("similarities", similarities, 2, allow_empty=True)
+    to_self = checks.real_array("own", own, 1, allow_empty=True)
+    marks_to_self = checks.real_array("of_landmarks", of_landmarks, 1)
+    if to_landmarks.shape != (len(to_self), len(marks_to_self)):
+        raise InvalidInputError(
+            f"similarities has shape {to_landmarks.shape}, own {to_self.shape} and of_landmarks {marks_to_self.shape}; "
+            "they must be (n_points, n_landmarks), (n_points,) and (n_landmarks,)."
+        )
+    for name, array in (("similarities", to_landmarks), ("own", to_self), ("of_landmarks", marks_to_self)):
+        checks.require_finite(name, array)
+    own64, marks64, between = (np.asarray(a, dtype=np.float64) for a in (to_self, marks_to_self, to_landmarks))
+    # In this order the sum of equal similarities is exactly 0.
+    return signed_roots((own64[:, None] - between) + (marks64 - between))
+
+
+def _reciprocal_median(squared: FloatArray, what: str) -> float:
+    if len(squared) < 2:
+        raise InvalidInputError(f"gamma='auto' needs at least 2 {what}, and there is {len(squared)}; give a number.")
+    median = float(np.median(squared[~np.tri(len(squared), dtype=np.bool_)]))
+    if not median > 0:
+        raise InvalidInputError(
+            f"gamma='auto' is 1 / the median squared dissimilarity between {what}, and more than half of those are 0; "
+            "give gamma as a number, or drop duplicates."
+        )
+    return 1.0 / median
+
+
+@compiled
+def _to_radial(squares: AnyArray, gamma: float) -> None:
+    for i in range(squares.shape[0]):
+        for j in range(squares.shape[1]):
+            squares[i, j] = math.sqrt(-2.0 * math.expm1(-gamma * squares[i, j]))
+
+
+@compiled
+def _to_polynomial(
+    products: AnyArray, own: AnyArray, of_landmarks: AnyArray, gamma: float, constant: float, degree: int
+) -> None:
+    marks = np.empty(len(of_landmarks))
+    for j in range(len(marks)):
+        marks[j] = _power(gamma * of_landmarks[j] + constant, degree)
+    for i in range(len(own)):
+        mine = _power(gamma * own[i] + constant, degree)
+        for j in range(len(marks)):
+            kernel = _power(gamma * products[i, j] + constant, degree)
+            square = (mine - kernel) + (marks[j] - kernel)
+            # A kernel's squared distance is never negative, but rounding can make it so. (NaN must pass as it is.)
+            products[i, j] = 0.0 if square < 0.0 else math.sqrt(square)
+
+
+@compiled
+def _power(base: float, degree: int) -> float:
+    result = 1.0
+    for _ in range(degree):
+        result *= base
+    return result

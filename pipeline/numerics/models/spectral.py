@@ -26,6 +26,7 @@ times the landmark's. That jump is small if many landmarks are near (S_i large) 
 1). Affinities that are given directly do not say which object is which landmark: there, its own entry must be 0.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,11 +37,11 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
-from pipeline.numerics.extension.kernel_mapping import checked_rows
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.extension.interpolation import checked_rows
 from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.mds import count_positive, with_fixed_signs
-from pipeline.numerics.models.kernels import affinity_sums
-from pipeline.numerics.models.kernels import automatic_gamma_of as automatic_gamma_of
+from pipeline.numerics.models.metrics import automatic_gamma_of as automatic_gamma_of
 from pipeline.numerics.models.metrics import squared_distances, unit_rows
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -50,6 +51,8 @@ SMALLEST_ROOT = 1e-30
 RESTARTS = 10
 MOST_ROUNDS = 300
 NO_CLUSTER = -1
+# Points per pass: what is computed of them stays in the cache. It does not touch the bytes of a result.
+POINTS_PER_BLOCK = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,3 +261,110 @@ def _require_positive(n_components: int, available: int, which: str) -> None:
             f"n_components={n_components} is more than the affinities support: their normalized kernel has {available} "
             f"positive eigenvalue{'s' * (available != 1)} {which}; {remedy}."
         )
+
+
+def affinity_sums(
+    rows: AnyArray, factors: FloatArray, square_factors: FloatArray, gamma: float, affinity: bool, skip_zeros: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Sums over landmarks of the affinities K of points, in units of each point's largest, and that one's root (p,).
+
+    Affinities are exp(-gamma rows^2) or, with `affinity`, the rows (p, m) themselves; if `skip_zeros`, an entry of 0
+    counts as affinity 0 in both. The sums (d + 2, p) are of K factors (m, d), of K^2 square_factors (m,), and of K.
+    They stay in range however far a point is, and run over the landmarks in order.
+    """
+    sums, roots = np.empty((factors.shape[1] + 2, len(rows))), np.empty(len(rows))
+    _sum_affinities(rows, gamma, affinity, skip_zeros, factors, square_factors, sums, roots)
+    return sums, roots
+
+
+def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike) -> float:
+    """How far a kernel between s points is from what landmarks say of it, relative to its norm [G eq. 59].
+
+    Of kernel matrices A = between (m, m), B' = to_landmarks (s, m) and C = sample (s, s): ||C - B' A^+ B|| / ||C|| in
+    the Frobenius norm. The pseudo-inverse leaves out eigenvalues of A below rounding.
+    """
+    a, b, c = (
+        checks.real_array(*named, 2).astype(np.float64)
+        for named in (("between", between), ("to_landmarks", to_landmarks), ("sample", sample))
+    )
+    if a.shape != (b.shape[1], b.shape[1]) or c.shape != (len(b), len(b)):
+        raise InvalidInputError(
+            f"between has shape {a.shape}, to_landmarks {b.shape} and sample {c.shape}; they must be (m, m), (s, m) "
+            "and (s, s)."
+        )
+    for name, array in (("between", a), ("to_landmarks", b), ("sample", c)):
+        checks.require_finite(name, array)
+    with threadpool_limits(1, "blas"):
+        eigenvalues, vectors = eigh(a, driver="evd")
+        kept = np.abs(eigenvalues) > len(a) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
+        parts = b @ vectors[:, kept]
+        missed = c - (parts / eigenvalues[kept]) @ parts.T
+        return float(np.linalg.norm(missed) / np.linalg.norm(c))
+
+
+@compiled
+def _sum_affinities(
+    rows: AnyArray,
+    gamma: float,
+    affinity: bool,
+    skip_zeros: bool,
+    factors: AnyArray,
+    square_factors: AnyArray,
+    sums: AnyArray,
+    roots: AnyArray,
+) -> None:
+    n_points, m = rows.shape
+    d = factors.shape[1]
+    totals = np.empty((d + 2, POINTS_PER_BLOCK))
+    origins, terms = np.empty(POINTS_PER_BLOCK), np.empty(POINTS_PER_BLOCK)
+    for first in range(0, n_points, POINTS_PER_BLOCK):
+        size = min(POINTS_PER_BLOCK, n_points - first)
+        block = rows[first : first + size]
+        _find_origins(block, gamma, affinity, skip_zeros, origins, roots[first : first + size])
+        totals[:] = 0.0
+        for i in range(m):
+            _fill_affinities(block, i, gamma, affinity, skip_zeros, origins, terms)
+            for k in range(d):
+                _add(totals[k], terms, factors[i, k], size)
+            _add(totals[d + 1], terms, 1.0, size)
+            for j in range(size):
+                totals[d, j] += terms[j] * terms[j] * square_factors[i]
+        sums[:, first : first + size] = totals[:, :size]
+
+
+@compiled
+def _add(totals: AnyArray, terms: AnyArray, factor: float, size: int) -> None:
+    for j in range(size):
+        totals[j] += factor * terms[j]
+
+
+@compiled
+def _find_origins(
+    block: AnyArray, gamma: float, affinity: bool, skip_zeros: bool, origins: AnyArray, roots: AnyArray
+) -> None:
+    """The entry of each row whose affinity is the largest, and the root of that affinity."""
+    for j in range(len(block)):
+        origin = 0.0 if affinity else np.inf
+        for i in range(block.shape[1]):
+            value = np.float64(block[j, i])
+            if affinity:
+                origin = max(origin, value)
+            elif value < origin and not (skip_zeros and value == 0.0):
+                origin = value
+        origins[j] = origin
+        roots[j] = math.sqrt(origin) if affinity else math.exp(-0.5 * gamma * origin * origin)
+
+
+@compiled
+def _fill_affinities(
+    block: AnyArray, i: int, gamma: float, affinity: bool, skip_zeros: bool, origins: AnyArray, terms: AnyArray
+) -> None:
+    """Affinities of a block of points to landmark i, in units of each point's largest."""
+    for j in range(len(block)):
+        value, origin = np.float64(block[j, i]), origins[j]
+        if value == 0.0 and (affinity or skip_zeros):
+            terms[j] = 0.0
+        elif affinity:
+            terms[j] = value / origin
+        else:
+            terms[j] = math.exp(-gamma * (value - origin) * (value + origin))

@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.extension.kernel_mapping import (
+from pipeline.numerics.extension.interpolation import (
     WIDTH_FACTORS,
     interpolating_coefficients,
     kernel_mapping,

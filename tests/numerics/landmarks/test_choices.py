@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.closeness import captured_trace
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks import greedy as landmark_choice
-from pipeline.numerics.landmarks.greedy import (
+from pipeline.numerics.landmarks import choices as landmark_choice
+from pipeline.numerics.landmarks.choices import (
     KINDS,
     KINDS_BY_DISSIMILARITIES,
     automatic_gamma,
