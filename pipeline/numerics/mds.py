@@ -1,4 +1,10 @@
-"""X."""
+"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], and other linear maps:
+preprocessing of the data, and the rigid motion that aligns two embeddings.
+
+Symbols: Delta_2 (m, m) squared_dissimilarities, B (m, m) double_centered(...), X (m, d) model.coordinates, lam (d,)
+model.eigenvalues, mean_i (m,) model.row_means, g model.grand_mean. Because X'X = diag(lam), every formula downstream is
+diagonal and needs no linear solve.
+"""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,11 +22,11 @@ from pipeline.types import AnyArray, BoolArray, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class LandmarkModel:
-    """What the landmarks' classical scaling leaves behind: all that a new point needs, and figures of its fit.
+    """The landmarks' classical scaling: all that placing a new point needs, and its spectrum.
 
     `spectrum` (m,) holds every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is
-    what was added to every dissimilarity but those of an object to itself, and has to be to a new point's. `signed`
-    models are of squared dissimilarities that may be negative, as indefinite similarities give them.
+    added to all dissimilarities except an object's to itself, including those of new points. In a `signed` model
+    squared dissimilarities may be negative, as indefinite similarities make them.
     """
 
     coordinates: FloatArray
@@ -41,7 +47,7 @@ class LandmarkModel:
 
     @property
     def n_positive(self) -> int:
-        """How many eigenvalues stand above rounding error: the most components the landmarks can give."""
+        """Number of eigenvalues above rounding error: the most components that the landmarks support."""
         return count_positive(self.spectrum)
 
     @property
@@ -51,16 +57,15 @@ class LandmarkModel:
 
     @property
     def explained_mass(self) -> float:
-        """Share of the spectrum's positive sum that the kept components carry."""
+        """Share of the spectrum's positive sum in the kept components."""
         return float(self.eigenvalues.sum() / self.spectrum[self.spectrum > 0].sum())
 
 
 def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False) -> LandmarkModel:
-    """Embed m objects from their (m, m) squared dissimilarities; X = U sqrt(lam) of B = -1/2 P Delta_2 P.
+    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B.
 
-    With `signed` squares may be negative, as those are that indefinite similarities induce. The whole decomposition is
-    computed, not only its top: the negative mass and the number of usable components need all of it, and the first
-    components then have the same bytes for any `n_components`. It takes three (m, m) float64 arrays of memory.
+    All eigenvalues are computed: the negative mass and the number of usable components need them, and the first
+    components then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays.
     """
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
     d = _checked_n_components(n_components, len(delta2))
@@ -70,7 +75,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
             "use objects that differ."
         )
     row_means, grand_mean = delta2.mean(axis=1), float(delta2.mean())
-    # On one thread: the bytes of a decomposition depend on how many threads share it.
+    # The bytes of a decomposition depend on the number of threads.
     with threadpool_limits(1, "blas"):
         spectrum, vectors = eigh(double_centered(delta2), driver="evd", overwrite_a=True, check_finite=False)
     spectrum, vectors = spectrum[::-1], vectors[:, ::-1]
@@ -87,7 +92,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
 
 
 def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
-    """-1/2 P Delta_2 P with P = I - ee'/m, exactly symmetric if the argument is [T fig. 2]."""
+    """B = -1/2 P Delta_2 P with P = I - ee'/m, exactly symmetric if the argument is [T fig. 2]."""
     means = squared_dissimilarities.mean(axis=1)
     return np.asarray(-0.5 * (squared_dissimilarities - (means[:, None] + means) + means.mean()))
 
@@ -95,7 +100,7 @@ def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
 def with_fixed_signs(vectors: FloatArray) -> FloatArray:
     """Columns flipped so that the largest absolute entry of each is positive.
 
-    Of entries that tie up to rounding the first decides, or symmetric configurations would flip with the noise.
+    The first of entries that tie up to rounding decides; otherwise symmetric configurations would flip with the noise.
     """
     sizes = np.abs(vectors)
     deciding = np.argmax(sizes >= sizes.max(axis=0) * (1 - 1e-8), axis=0)
@@ -104,7 +109,7 @@ def with_fixed_signs(vectors: FloatArray) -> FloatArray:
 
 
 def count_positive(spectrum: FloatArray) -> int:
-    """Number of eigenvalues above what rounding leaves of a zero one."""
+    """Number of eigenvalues above rounding error."""
     floor = len(spectrum) * np.finfo(np.float64).eps * np.abs(spectrum).max()
     return int(np.count_nonzero(spectrum > floor))
 
@@ -127,7 +132,7 @@ def _require_positive(n_components: int, spectrum: FloatArray) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
-    """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; any of the last three steps may be left out.
+    """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; each of the last three steps is optional.
 
     Scaling by a power of two is exact and keeps every square within range.
     """
@@ -140,7 +145,7 @@ class Preprocessing:
 
     @property
     def result_exponent(self) -> int:
-        """The power of two that takes results back to the user's units; standardized data has none."""
+        """The power of two that takes results back to the user's units; 0 for standardized data."""
         return self.exponent if self.spread is None else 0
 
     def apply(self, rows: AnyArray) -> AnyArray:
@@ -156,7 +161,7 @@ class Preprocessing:
 
 
 def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """rows (p, D) times matrix (D, q), each entry summed over D in order."""
+    """rows (p, D) times matrix (D, q), each entry summed over D in order: a row's bytes do not depend on other rows."""
     out = np.empty((len(rows), matrix.shape[1]))
     _multiply(np.ascontiguousarray(rows), np.ascontiguousarray(matrix), out)
     return out
@@ -172,13 +177,14 @@ def _multiply(rows: AnyArray, matrix: AnyArray, out: AnyArray) -> None:
 
 
 def scatter_matrix(centered: FloatArray) -> FloatArray:
-    """Sum (D, D) over rows of the outer products, on one thread: its bytes depend on how many share it."""
+    """Sum (D, D) over rows of their outer products, on one thread: the bytes depend on the number of threads."""
     with threadpool_limits(1, "blas"):
         return np.asarray(centered.T @ centered)
 
 
 def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
-    """The first axes (D, n_axes) of a scatter matrix, each with its largest entry positive, and their share of it."""
+    """The first axes (D, n_axes) of a scatter matrix, with positive largest entries, and their share of the
+    variance."""
     with threadpool_limits(1, "blas"):
         values, vectors = eigh(scatter)
     axes = vectors[:, ::-1][:, :n_axes]
@@ -188,9 +194,9 @@ def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]
 
 
 class RigidMotion(NamedTuple):
-    """Points x go to x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
+    """x -> x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
 
-    Only in `rank` directions do the points say where to turn; the others stay as near to where they were as they can.
+    The points determine the turn in `rank` directions only; in the others it is as near to the identity as possible.
     """
 
     turn: FloatArray
@@ -202,7 +208,11 @@ class RigidMotion(NamedTuple):
 
 
 def rigid_motion(points: FloatArray, onto: FloatArray) -> RigidMotion:
-    """The motion that takes points (n, d) closest to others (n, d), by the sum of squared distances."""
+    """The motion that takes points (n, d) closest to others (n, d) by the sum of squared distances; lengths are kept.
+
+    Orthogonal Procrustes (Schönemann 1966, Psychometrika 31): for centered A and B with U S V' the singular value
+    decomposition of A'B, the orthogonal Q that minimizes |A Q - B| is U V'.
+    """
     center, target = points.mean(axis=0), onto.mean(axis=0)
     a, b = _scaled(points - center), _scaled(onto - target)
     turn, rank = _nearest_turn(a.T @ b, len(points))
@@ -223,15 +233,15 @@ def rms_distance(points: FloatArray, others: FloatArray) -> float:
 
 
 def _scaled(centered: FloatArray) -> FloatArray:
-    """At a size whose products neither overflow nor vanish; a power of two, so that nothing is rounded."""
+    """Scaled by a power of two, which is exact, so that products neither overflow nor vanish."""
     return np.ldexp(centered, -int(np.frexp(np.abs(centered).max(initial=0.0))[1]))
 
 
 def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
-    """U Vᵀ, and in how many directions it is determined.
+    """U V' and the number of directions in which it is determined.
 
     Where singular values vanish, any orthogonal map between the left and right null spaces is as good. The one nearest
-    to the identity does not depend on the bases that the decomposition happens to return for them.
+    to the identity does not depend on the bases that the decomposition happens to return.
     """
     u, s, vt = np.linalg.svd(products)
     rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))

@@ -1,4 +1,28 @@
-"""X."""
+"""Interpolants that extend any configuration of landmarks to new points, given dissimilarities alone.
+
+Kernel mapping [G eq. 42-51]: y(x) = sum_j alpha_j k_j(x) / sum_l k_l(x), k_j(x) = exp(-d(x, x_j)^2 / (2 sigma_j^2)).
+sigma_j is gamma (`width_factor`) times landmark j's distance to the nearest other, at most three times the median of
+those: the kernel of an isolated landmark would cover everything, and the coefficients alpha (m, d), which make the
+landmarks come out at their own coordinates, would blow up. gamma is 1, 1/2 or 1/4, whichever best places every fifth
+landmark by the others: where all landmarks are about equally far apart, kernels of width 1 reach all of them, and the
+coefficients blow up too; a gamma of 2 had ten times the error on a plane. Coinciding landmarks share a place: alpha is
+then the shortest least-squares solution [G eq. 46-49]. Exponents are relative to the largest, so a point far from all
+landmarks gets the coefficients of the nearest one in units of the widths. That distance is the residual: 0 at a
+landmark, above about 1 / gamma farther away than landmarks are from each other.
+
+Cubic radial basis functions with a linear part [M eq. 14; sec. 5]:
+
+    y(x) = sum_j alpha_j |z(x) - z_j|^3 + gamma + B' z(x),   sum_j alpha_j = 0,   sum_j alpha_j z_j = 0.
+
+[M] interpolates in x; here z(x), the classical projection onto the q leading axes of the landmarks, stands for it: a
+Euclidean position, linear in the squared dissimilarities. For points in q dimensions it gives their principal
+components, hence the interpolant of [M]. |r|^3 is conditionally positive definite of order 2, so the system has one
+solution, and y grows no faster than |z| away from the landmarks. (Cubes of the dissimilarities themselves have
+eigenvalues of both signs: on geodesics of faces they missed held-out points by 0.3 to 100 times the embedding's size,
+this by 0.03 to 0.2.) q has the least leave-one-out error over the landmarks [M eq. 16], alpha_j over the j-th diagonal
+entry of the system's inverse. A configuration linear in z is reproduced: for classical scaling this is the projection.
+Positions are in a unit near their size; coinciding landmarks enter as one, with the mean of their coordinates.
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,16 +42,16 @@ from pipeline.numerics.mds import LandmarkModel, double_centered, with_fixed_sig
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 WIDTH_FACTOR_RANGE = (0.01, 100.0)
-# Those that are tried, and the one for so few landmarks that none can be left out.
+# Factors that are tried, and the one used when there are too few landmarks to leave some out.
 WIDTH_FACTORS, USUAL_FACTOR = (1.0, 0.5, 0.25), 1.0
 LEAST_TRIED, ONE_LEFT_OUT_OF = 20, 5
-# Landmarks nearer to each other than this part of the largest dissimilarity are one and the same: rounding of float32.
+# Landmarks nearer to each other than this share of the largest dissimilarity, the rounding of float32, coincide.
 COINCIDING = 1e-7
-# Of the median over the landmarks: what the distance to the nearest other one counts for at most.
+# Limit on distances to the nearest other landmark, relative to their median.
 FARTHEST = 3.0
-# Of the coordinates' size: what an interpolant may miss its landmarks by.
+# Largest error of an interpolant at its landmarks, relative to the coordinates' size.
 MISFIT = 1e-9
-# exp(-50) of the largest kernel: nothing beside it in double precision, whatever the coefficients.
+# A kernel exp(-50) times the largest is nothing beside it in double precision, whatever the coefficients.
 NEGLIGIBLE_EXPONENT = -50.0
 
 
@@ -44,7 +68,7 @@ class KernelMappingPlacer:
         return 0
 
     def place(self, to_landmarks: AnyArray) -> Placement:
-        """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on others."""
+        """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on other rows."""
         rows = checked_rows(to_landmarks, len(self.coordinates))
         coordinates, residual = np.empty((len(rows), self.coordinates.shape[1])), np.empty(len(rows))
         _place_all(rows, 1.0 / self.widths, self.coefficients, coordinates, residual)
@@ -54,10 +78,8 @@ class KernelMappingPlacer:
 def kernel_mapping(
     between: ArrayLike, coordinates: ArrayLike, width_factor: float | None = None
 ) -> KernelMappingPlacer:
-    """Extend landmarks' coordinates (m, d), given the dissimilarities (m, m), not squared, between them.
-
-    Without a `width_factor` it is the one that best places landmarks by others.
-    """
+    """Extend landmarks' coordinates (m, d) by kernel mapping, given their mutual dissimilarities (m, m), not
+    squared."""
     apart, values = checked_configuration(between, coordinates)
     if width_factor is None:
         return _mapping(apart, values, best_factor(apart, values))
@@ -87,13 +109,13 @@ def _mapping(between: FloatArray, coordinates: FloatArray, factor: float) -> Ker
 
 
 def nearest_others(between: FloatArray) -> FloatArray:
-    """Of each landmark the dissimilarity (m,) to the nearest that does not coincide with it [G eq. 44]."""
+    """Each landmark's dissimilarity (m,) to the nearest other that does not coincide with it [G eq. 44]."""
     largest = between.max()
     return np.asarray(np.where(between > COINCIDING * largest, between, largest).min(axis=1))
 
 
 def normalized_kernel(to_landmarks: FloatArray, widths: FloatArray) -> FloatArray:
-    """K'' (p, m): kernels of every row as shares of their sum [G eq. 47, 51]."""
+    """K'' (p, m): each row's kernels as shares of their sum [G eq. 47, 51]."""
     ratios = to_landmarks / widths
     nearest = ratios.min(axis=1, keepdims=True)
     kernel = np.exp(-0.5 * (ratios - nearest) * (ratios + nearest))
@@ -101,10 +123,11 @@ def normalized_kernel(to_landmarks: FloatArray, widths: FloatArray) -> FloatArra
 
 
 def interpolating_coefficients(system: FloatArray, values: FloatArray) -> FloatArray:
-    """x (n, d) with system (n, n) x = values (n, d), or the shortest least-squares solution where that cannot be had.
+    """x (n, d) with system (n, n) x = values (n, d), or the shortest least-squares solution if that misses by more than
+    MISFIT.
 
-    The latter leaves out singular values below n times the rounding of the largest. On one thread: the bytes of a
-    solution depend on how many threads share it.
+    The latter ignores singular values below n times the rounding of the largest. One thread: bytes depend on their
+    number.
     """
     with threadpool_limits(1, "blas"):
         try:
@@ -112,25 +135,24 @@ def interpolating_coefficients(system: FloatArray, values: FloatArray) -> FloatA
             missed = np.abs(system @ solution - values).max()
         except np.linalg.LinAlgError:
             missed = np.inf
-        # Not to be missed either: a NaN compares as false.
+        # Written so that NaN counts as missed.
         if not missed <= MISFIT * np.abs(values).max():
             solution = np.linalg.lstsq(system, values, rcond=None)[0]
     return np.ascontiguousarray(solution)
 
 
 def checked_configuration(between: ArrayLike, coordinates: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Dissimilarities (m, m) between landmarks that do not all coincide, and coordinates (m, d) of as many."""
+    """Dissimilarities (m, m) between landmarks that do not all coincide, and their coordinates (m, d)."""
     apart = checks.squared_dissimilarity_matrix("between", between)
     values = np.array(checks.real_array("coordinates", coordinates, 2), dtype=np.float64)
     checks.require_finite("coordinates", values)
     if len(values) != len(apart):
         raise InvalidInputError(
-            f"coordinates has {len(values)} rows and between is of {len(apart)} landmarks; give a row for each."
+            f"coordinates has {len(values)} rows and between has {len(apart)} landmarks; give a row for each."
         )
     if not apart.any():
         raise InvalidInputError(
-            "between is all zero: the landmarks are one and the same, and tell nothing of how far a point may be; use "
-            "at least 2 landmarks that differ."
+            "between is all zero: the landmarks coincide and give no scale; use at least 2 landmarks that differ."
         )
     return apart, values
 
@@ -170,7 +192,8 @@ def _nearest(row: AnyArray, inverse_widths: AnyArray) -> float:
 def _average(
     row: AnyArray, inverse_widths: AnyArray, nearest: float, coefficients: AnyArray, coordinates: AnyArray
 ) -> None:
-    """Kernels relative to the largest, that of the `nearest` in units of the widths; its exponent is exactly 0."""
+    """Kernels relative to the largest, whose exponent is exactly 0: that of the `nearest` landmark in units of the
+    widths."""
     total = 0.0
     coordinates[:] = 0.0
     for j in range(len(row)):
@@ -186,19 +209,19 @@ def _average(
 
 
 AXES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-# Of the first axis' eigenvalue: below, float32 dissimilarities say nothing about a point's place along an axis.
+# Relative to the first eigenvalue; below this, float32 dissimilarities do not determine a position along an axis.
 LEAST_EIGENVALUE = 1e-6
-# Landmarks by which the number of axes is chosen, spread evenly over all: each number of axes takes an inversion.
+# Landmarks, spread evenly, by which the number of axes is chosen: each number takes a matrix inversion.
 TRIAL_LANDMARKS = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class RbfPlacer:
-    """An interpolant in the space of the landmarks' leading axes.
+    """A cubic interpolant in the space of the landmarks' leading axes.
 
-    axes (m, q), eigenvalues (q,), row_means (m,) and grand_mean are the classical model that gives points their
-    positions; those of landmarks are `positions` (m, q), in units of `unit`. `spacing` is the landmarks' mean
-    dissimilarity to their nearest [M eq. 11].
+    axes (m, q), eigenvalues (q,), row_means (m,) and grand_mean form the classical model that positions points;
+    positions (m, q) are the landmarks', in units of `unit`. weights (m, d) are alpha, constant (d,) gamma, slopes (q,
+    d) B. `spacing` is the landmarks' mean dissimilarity to their nearest [M eq. 11].
     """
 
     coordinates: FloatArray
@@ -222,10 +245,8 @@ class RbfPlacer:
         return len(self.eigenvalues)
 
     def place(self, to_landmarks: AnyArray) -> Placement:
-        """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on others.
-
-        The residual is the dissimilarity to the nearest landmark in units of the landmarks' spacing.
-        """
+        """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on other rows. The
+        residual is the dissimilarity to the nearest landmark in units of the landmarks' spacing."""
         rows = checked_rows(to_landmarks, len(self.coordinates))
         coordinates = np.empty((len(rows), self.coordinates.shape[1]))
         places = _projected(self._model(), rows) / self.unit
@@ -237,15 +258,13 @@ class RbfPlacer:
 
 
 def rbf_extension(between: ArrayLike, coordinates: ArrayLike, n_axes: int | None = None) -> RbfPlacer:
-    """Extend landmarks' coordinates (m, d), given the dissimilarities (m, m), not squared, between them.
-
-    `n_axes` of the landmarks' axes are told apart; if not given, as many as have the least leave-one-out error.
-    """
+    """Extend landmarks' coordinates (m, d), given their mutual dissimilarities (m, m), not squared, by a cubic
+    interpolant in `n_axes` axes, by default as many as have the least leave-one-out error."""
     apart, values = checked_configuration(between, coordinates)
     kept, means = _merged(apart, values)
     model = _leading_axes(apart, min(AXES_TRIED[-1], max(1, len(kept) - 2)))
     unit = 2.0 ** np.frexp(np.abs(model.coordinates).max())[1]
-    # By the same sums as any other point's, so that a landmark comes to lie exactly on itself.
+    # Summed like any other point's, so that a landmark is placed exactly on itself.
     positions = _projected(model, apart) / unit
     q = _resolved_axes(n_axes, positions[kept], means)
     weights, polynomial = _solved(positions[kept, :q], means)
@@ -267,7 +286,7 @@ def rbf_extension(between: ArrayLike, coordinates: ArrayLike, n_axes: int | None
 
 
 def _merged(between: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The first (g,) of each group of landmarks that coincide, and the means (g, d) of the groups' values (m, d)."""
+    """The first (g,) of each group of coinciding landmarks, and the means (g, d) of the groups' values (m, d)."""
     first = np.argmax(between <= COINCIDING * between.max(), axis=1)
     while (first[first] != first).any():
         first = first[first]
@@ -286,7 +305,7 @@ def _solved(positions: FloatArray, values: FloatArray) -> tuple[FloatArray, Floa
 
 
 def _leading_axes(between: FloatArray, at_most: int) -> LandmarkModel:
-    """Classical scaling [T fig. 2], of its axes only the leading ones that stand above single precision."""
+    """Classical scaling [T fig. 2], restricted to leading axes that single precision resolves."""
     squared = between**2
     last = len(between) - 1
     with threadpool_limits(1, "blas"):
@@ -310,14 +329,14 @@ def _resolved_axes(n_axes: int | None, positions: FloatArray, values: FloatArray
         return checks.integer_in_range("n_axes", n_axes, 1, available, f"the landmarks have {available} axes")
     step = -(-len(positions) // TRIAL_LANDMARKS)
     tried = [q for q in AXES_TRIED if q < available] + [available]
-    # Below this any error is rounding, and the fewest axes that come so near are enough.
+    # Errors below this are rounding; the fewest axes that reach it are enough.
     floor = MISFIT * float(np.abs(values).max())
     errors = [max(floor, leave_one_out_error(positions[::step, :q], values[::step])) for q in tried]
     return tried[int(np.argmin(errors))]
 
 
 def leave_one_out_error(positions: FloatArray, values: FloatArray) -> float:
-    """Root mean square of what the interpolant of all others misses each of m values (m, d) by [M eq. 16]."""
+    """Root mean square leave-one-out error of the interpolant of m values (m, d) [M eq. 16]."""
     m, q = positions.shape
     if m < q + 2:
         return np.inf

@@ -1,4 +1,15 @@
-"""X."""
+"""A neighborhood of the inverse map: its kernel and polynomial [M eq. 9, 12-14, 17], its nodes, and workspace.
+
+| kind         | function of the distance r     | polynomial         | source       |
+|--------------|--------------------------------|--------------------|--------------|
+| `power`      | r^p, p = 1, 3, 5, 7            | degree (p - 1) / 2 | [M eq. 12]   |
+| `thin_plate` | r^p log r, p = 2, 4, 6         | degree p / 2       | [M eq. 13]   |
+| `gaussian`   | exp(-(scale r / h)^2)          | none               | [M eq. 5, 9] |
+| `shepard`    | the same, as weights of a mean | none               | [M eq. 17]   |
+
+h is the local fill distance [M eq. 11], so `scale` is the paper's epsilon x h. Up to sign, the first two kinds are
+positive definite on what is orthogonal to all polynomials of their degree; the Gaussian needs none.
+"""
 
 import math
 from dataclasses import dataclass
@@ -17,16 +28,16 @@ KINDS = ("power", "thin_plate", "gaussian", "shepard")
 POWERS = {"power": (3, 1, 5, 7), "thin_plate": (2, 4, 6)}
 SCALE_RANGE = (1e-3, 1e3)
 HIGHEST_DEGREE = 3
-# Their values at all nodes of a neighborhood stand in memory at once.
+# Their values at all nodes of a neighborhood are in memory at once.
 MOST_TERMS = 5000
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What to interpolate with; as it stands, the paper's cubic with a linear polynomial [M eq. 14].
+    """The radial function to interpolate with, by default the paper's cubic with a linear polynomial [M eq. 14].
 
-    `power` is for the first two kinds, 3 and 2 unless given; `scale`, for the last two, in local fill distances.
-    `degree` of the polynomial: what the kind needs unless given, -1 for none.
+    `power` is for the first two kinds, by default 3 and 2; `scale` is for the last two, in local fill distances.
+    `degree` of the polynomial is by default what the kind needs; -1 means none.
     """
 
     kind: str = "power"
@@ -41,7 +52,7 @@ class Kernel:
         if self.power is not None and self.power not in powers:
             known = ", ".join(map(str, sorted(POWERS.get(self.kind, ()))))
             advice = f"use one of {known}" if known else "leave it out"
-            raise InvalidInputError(f"power={self.power!r} is not one that kind={self.kind!r} has; {advice}.")
+            raise InvalidInputError(f"power={self.power!r} is not available for kind={self.kind!r}; {advice}.")
         if self.degree is not None:
             highest = -1 if self.kind == "shepard" else HIGHEST_DEGREE
             why = f"kind={self.kind!r} and power={self.exponent} need {self.least_degree}"
@@ -49,16 +60,16 @@ class Kernel:
 
     @property
     def exponent(self) -> int:
-        """The power of the distance; 0 where there is none."""
+        """The power of the distance; 0 for kinds without one."""
         return int(self.power or POWERS.get(self.kind, (0,))[0])
 
     @property
     def least_degree(self) -> int:
-        """The lowest degree of the polynomial with which every set of distinct nodes that is unisolvent can do."""
+        """The lowest degree with which the system of any unisolvent set of distinct nodes is solvable."""
         return self.exponent // 2 if self.kind in POWERS else -1
 
     def terms(self, n_components: int) -> "Terms":
-        """The monomials of the polynomial in so many coordinates."""
+        """The monomials of the polynomial in `n_components` coordinates."""
         degree = self.least_degree if self.degree is None else self.degree
         n_terms = math.comb(n_components + degree, n_components) if degree >= 0 else 0
         if n_terms > MOST_TERMS:
@@ -69,7 +80,7 @@ class Kernel:
         return _monomials(n_components, degree)
 
     def radial(self) -> "Radial":
-        """The same for compiled loops."""
+        """The kernel for compiled loops."""
         return Radial(KINDS.index(self.kind), self.exponent, float(self.scale))
 
 
@@ -82,10 +93,8 @@ class Radial(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Monomials from the lowest degree up: each is an earlier one, its parent (c,), times a coordinate (c,).
-
-    The first is 1 and has no parent.
-    """
+    """Monomials from the lowest degree up: each is an earlier one, its parent (c,), times a coordinate (c,). The first
+    is 1 and has no parent."""
 
     parents: IntArray
     coordinates: IntArray
@@ -97,7 +106,7 @@ def _monomials(n_components: int, degree: int) -> Terms:
     for _ in range(degree):
         first = len(parents)
         for parent in latest:
-            # In no other order than that of the coordinates, so that each product comes once.
+            # Coordinates in rising order only, so that each product comes once.
             lowest = coordinates[parent] if parent else 0
             coordinates.extend(range(lowest, n_components))
             parents.extend([parent] * (n_components - lowest))
@@ -107,7 +116,7 @@ def _monomials(n_components: int, degree: int) -> Terms:
 
 @compiled
 def apply_radial(radial: Radial, fill_distance: float, squares: AnyArray) -> None:
-    """Put the function's values in place of squared distances, with the sign that makes it positive definite."""
+    """Replace squared distances by the function's values, with the sign that makes it positive definite."""
     if radial.kind == POWER:
         _apply_power(radial.power, squares)
     elif radial.kind == THIN_PLATE:
@@ -120,7 +129,7 @@ def apply_radial(radial: Radial, fill_distance: float, squares: AnyArray) -> Non
 
 @compiled
 def _apply_power(power: int, squares: AnyArray) -> None:
-    """Without a loop over the power, which would keep this one from being vectorized."""
+    """Without a loop over the power, which would prevent vectorization."""
     half = (power - 1) // 2
     sign = 1.0 if half % 2 == 1 else -1.0
     for i in range(len(squares)):
@@ -145,16 +154,16 @@ def _apply_thin_plate(power: int, squares: AnyArray) -> None:
 
 
 NOBODY = -1
-# Of a neighborhood's size: what single precision does not tell apart. Nodes nearer than that coincide, and a direction
-# along which they spread less is not there.
+# Relative to a neighborhood's size, the resolution of single precision: nearer nodes coincide, and directions in which
+# they spread less are ignored.
 COINCIDING = 1e-7
 
 
 class Nodes(NamedTuple):
-    """Room for up to k nodes in d dimensions.
+    """Workspace for up to k nodes in d dimensions.
 
-    node_of (k,): of each place of the neighborhood the node that it became; counts (k,): how many became each;
-    positions (d, k), about the center (d,); nearest (k,): squared distance to the nearest other.
+    node_of (k,): the node of each place of the neighborhood; counts (k,): places per node; positions (d, k) relative to
+    the center (d,); nearest (k,): squared distance to the nearest other.
     """
 
     node_of: IntArray
@@ -170,12 +179,12 @@ def room_for_nodes(k: int, d: int) -> Nodes:
 
 
 class Room(NamedTuple):
-    """What one neighborhood takes, up to k nodes with up to r polynomials of c terms; see the table in inverse_systems.
+    """Workspace for a neighborhood of up to k nodes with up to r polynomials of c terms; symbols as in
+    `inverse.systems`.
 
     triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are the nodes'
-    coordinates along the directions (d, d) in which they spread. whole (k + r, k + r), its rows (k + r,), right side
-    and solution are those of the whole system, where that is solved as it stands: memory that is not touched otherwise.
-    The last five are those of one query.
+    coordinates along the directions (d, d) in which they spread. whole (k + r, k + r) to solution are for the whole
+    system, and not touched unless it is solved. The last five are for one query.
     """
 
     nodes: Nodes
@@ -201,9 +210,9 @@ class Room(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Of one neighborhood: distinct nodes, polynomials kept, size; the fill distance, and the length that the kernel
-    goes by, in units of the size; tau, condition, flags; rounding: what is left in weights of the rounding of a right
-    side of size 1; whether the whole system is solved."""
+    """A neighborhood's number of distinct nodes and of polynomials, its size, its fill distance and the kernel's length
+    in units of that size, tau, condition, flags, the rounding in weights from a right side of size 1, and whether the
+    whole system is solved."""
 
     n_nodes: int
     n_terms: int
@@ -246,10 +255,10 @@ def room_for(k: int, d: int, terms: Terms) -> Room:
 
 @compiled
 def gather(points: AnyArray, places: AnyArray, nodes: Nodes) -> tuple[int, float]:
-    """Take the rows of points (n, d) that `places` (k,) names, except NOBODY; how many they are, and their unit.
+    """Take the rows of points (n, d) that `places` (k,) names, except NOBODY; return their number and their unit.
 
-    Positions are about their mean, in units of the largest coordinate that they then have: in any other unit powers
-    of distances and polynomials would be of sizes that no matrix can hold side by side.
+    Positions are relative to their mean, in units of the largest resulting coordinate: otherwise powers of distances
+    and polynomials would differ too much in size for one matrix.
     """
     n = 0
     nodes.center[:] = 0.0
@@ -282,7 +291,7 @@ def _normalize(nodes: Nodes, n: int) -> float:
 
 @compiled
 def fill_squares(nodes: Nodes, n: int, matrix: AnyArray) -> None:
-    """Squared distances between nodes, in the upper half of a matrix; of each the least to another."""
+    """Squared distances between nodes in the upper half of a matrix, and each node's least to another."""
     nodes.nearest[:n] = np.inf
     for i in range(n):
         row, nearest = matrix[i, i:n], nodes.nearest[i:n]
@@ -296,10 +305,7 @@ def fill_squares(nodes: Nodes, n: int, matrix: AnyArray) -> None:
 
 @compiled
 def fill_squares_from(place: AnyArray, nodes: Nodes, first: int, squares: AnyArray) -> None:
-    """Squared distances of a place (d,) to as many nodes as there is room for, from `first` on.
-
-    Two coordinates at a time, which saves passes over the squares.
-    """
+    """Squared distances of a place (d,) to the nodes from `first` on, two coordinates at a time, which saves passes."""
     squares[:] = 0.0
     last, d = first + len(squares), len(place)
     for a in range(0, d - 1, 2):
@@ -321,7 +327,7 @@ def fill_squares_from(place: AnyArray, nodes: Nodes, first: int, squares: AnyArr
 
 @compiled
 def least_of(values: AnyArray) -> float:
-    """In four minima side by side, which need not wait for each other."""
+    """Four interleaved minima, which need not wait for each other."""
     first, second, third, fourth = np.inf, np.inf, np.inf, np.inf
     together = len(values) - len(values) % 4
     for i in range(0, together, 4):
@@ -334,10 +340,8 @@ def least_of(values: AnyArray) -> float:
 
 @compiled
 def merge(nodes: Nodes, n: int, squares: AnyArray) -> int:
-    """Have each node stand for the later ones that coincide with it and with none before it; how many are left.
-
-    squares (n, n) are the distances between them, the upper half.
-    """
+    """Merge each node with later ones that coincide with it and none before; return how many are left. squares (n, n)
+    are the squared distances, upper half."""
     kept, became = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     n_kept = 0
     for j in range(n):
@@ -368,10 +372,8 @@ def fill_distance(nodes: Nodes, n: int) -> float:
 
 @compiled
 def span_directions(nodes: Nodes, n: int, directions: AnyArray, rest: AnyArray, along: AnyArray) -> None:
-    """Orthonormal directions (d, d) along which the nodes spread, the others 0: by the node farthest from those so far.
-
-    rest (d, k) and along (n,) are room to work in.
-    """
+    """Orthonormal directions (d, d) in which the nodes spread, the others 0, each towards the node farthest from the
+    span so far; rest (d, k) and along (n,) are workspace."""
     for a in range(len(directions)):
         directions[a, :] = 0.0
         for j in range(n):
@@ -394,7 +396,7 @@ def span_directions(nodes: Nodes, n: int, directions: AnyArray, rest: AnyArray, 
 
 @compiled
 def _farthest(offsets: AnyArray, squares: AnyArray) -> tuple[int, float]:
-    """The first of the nodes that are farthest from the center, and its distance; squares (n,) is room to work in."""
+    """The first of the nodes farthest from the center, and its distance; squares (n,) is workspace."""
     squares[:] = 0.0
     for a in range(len(offsets)):
         row = offsets[a, : len(squares)]
@@ -406,7 +408,7 @@ def _farthest(offsets: AnyArray, squares: AnyArray) -> tuple[int, float]:
 
 @compiled
 def _make_orthonormal(directions: AnyArray, last: int) -> None:
-    """Against rounding: what is left of a vector of which most was taken away is not quite orthogonal to that."""
+    """Against rounding: a vector from which most was subtracted is not quite orthogonal to what was."""
     direction = directions[last]
     for earlier in range(last):
         along = inner_product(directions[earlier], direction)

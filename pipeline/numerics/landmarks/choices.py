@@ -1,4 +1,19 @@
-"""X."""
+"""Landmark choices by name, the built-in ones and those of plugins: k-means, trace-greedy, randomly pivoted Cholesky.
+
+| kind     | by points                          | by dissimilarities                    |
+|----------|------------------------------------|---------------------------------------|
+| kmeans   | points nearest to the centers      | medoids for squared dissimilarities   |
+| trace    | greedy on the centered Gram matrix | the same, double-centered [E eq. 24]  |
+| cholesky | pivots on exp(-gamma d^2)          | the same                              |
+| maxmin   | `landmarks.sampling`               | each the farthest from those before   |
+
+Medoids for squared dissimilarities are the k-means centers snapped to points: a mean has the least sum of squared
+distances. Randomly pivoted Cholesky draws each pivot in proportion to what is left of the kernel's diagonal.
+
+All choose among a seeded sample of candidates; duplicates count once while others are left. A choice that ends early
+(coinciding centers, an exhausted kernel: the Gram matrix of points in D dimensions has rank D) continues with the
+farthest from those chosen, so the number asked for is always met. The result does not depend on threads.
+"""
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping
@@ -22,19 +37,19 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 KINDS = ("kmeans", "trace", "cholesky")
 KINDS_BY_DISSIMILARITIES = ("maxmin", *KINDS)
-# Candidates for a trace: their Gram matrix takes 128 MB, and the choice five times that. More landmarks than this are
-# all the candidates that there are.
+# Candidates for `trace`: their Gram matrix takes 128 MB, the choice five times that. More landmarks than this are
+# chosen among that many candidates.
 TRACE_CANDIDATES = 4000
-# Entries of a Cholesky factor, 256 MB; at least two candidates a landmark.
+# Entries of a Cholesky factor: 256 MB; at least two candidates per landmark.
 FACTOR_ENTRIES = 1 << 25
-# Entries of a sample for k-means, 256 MB in single precision.
+# Entries of a sample for k-means: 256 MB in single precision.
 SAMPLE_ENTRIES = 1 << 26
 ITERATIONS = 12
-# A center takes one of so many nearest points, the first that is free.
+# A center takes the first free one of this many nearest points.
 SNAPPED_TO = 8
-# Of the kernel's diagonal, which is 1: what rounding leaves of nothing.
+# A residual of the kernel's diagonal, which is 1, below this is rounding.
 EXHAUSTED = 1e-10
-# Candidates around which the automatic width looks.
+# Candidates sampled for the automatic width.
 WIDTH_SAMPLE = 64
 
 # From the place of a candidate to squared dissimilarities (c,) of all candidates to it.
@@ -61,7 +76,7 @@ def pivoted_cholesky_landmarks(points: ArrayLike, n_landmarks: int, seed: int, g
 
 
 def candidate_rows(kind: str, n_points: int, n_columns: int, n_landmarks: int, seed: int) -> IntArray:
-    """The rows, rising, that `choose_by_points` is to be given: what fits in memory of 50 a landmark."""
+    """The rows, rising, of candidates for `choose_by_points`: 50 per landmark, or as many as fit in memory."""
     rows, _ = maxmin_candidates(n_points, n_landmarks, seed)
     limits = {
         "kmeans": max(2 * n_landmarks, SAMPLE_ENTRIES // n_columns),
@@ -102,7 +117,7 @@ def choose_by_points(kind: str, points: ArrayLike, n_landmarks: int, seed: int, 
 def choose_by_dissimilarities(
     kind: str, between: ArrayLike, n_landmarks: int, seed: int, gamma: float | None = None
 ) -> IntArray:
-    """Places (m,) of landmarks among candidates by the dissimilarities (c, c), not squared, between them."""
+    """Places (m,) of landmarks among candidates, by the dissimilarities (c, c), not squared, between them."""
     checks.one_of("kind", kind, KINDS_BY_DISSIMILARITIES)
     apart = checks.squared_dissimilarity_matrix("between", between)
     n, m = len(apart), _checked_count(len(apart), n_landmarks)
@@ -124,10 +139,8 @@ def choose_by_dissimilarities(
 
 
 def automatic_gamma(column: Column, n_candidates: int, n_landmarks: int) -> float:
-    """1 / (2 s^2), s twice the median radius of a ball around a candidate that holds a landmark's share of all.
-
-    Kernels half as wide hardly see each other, and pivots cover the data little better than chance.
-    """
+    """1 / (2 s^2), s twice the median radius of a ball around a candidate that holds a landmark's share of all. Kernels
+    half as wide hardly overlap, and their pivots cover the data little better than chance."""
     share = min(n_candidates - 1, -(-n_candidates // n_landmarks))
     step = -(-n_candidates // WIDTH_SAMPLE)
     squared = [np.partition(column(place), share)[share] for place in range(0, n_candidates, step)]
@@ -152,13 +165,13 @@ def _checked_count(n_candidates: int, n_landmarks: int) -> int:
 
 
 def _generator(seed: int) -> np.random.Generator:
-    """One that draws differently from that which drew the candidates."""
+    """A generator that draws differently from the one that drew the candidates."""
     checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
     return np.random.default_rng([1, seed])
 
 
 def _exponent(array: AnyArray) -> int:
-    """Of the power of two near the largest number: in that unit nothing that is squared or cubed overflows."""
+    """Exponent of the power of two near the largest number: in that unit no square or cube overflows."""
     return int(np.frexp(np.abs(array).max())[1])
 
 
@@ -169,13 +182,13 @@ def _gamma_in_unit(gamma: float | None, exponent: int) -> float | None:
 
 
 def _with_duplicates(distinct: IntArray, n_candidates: int, n_landmarks: int) -> IntArray:
-    """All distinct candidates, and the first of the others."""
+    """All distinct candidates, then the first of the others."""
     others = np.setdiff1d(np.arange(n_candidates), distinct)
     return np.concatenate([distinct, others])[:n_landmarks].astype(np.int64)
 
 
 def _continued(column: Column, n_candidates: int, chosen: IntArray, n_landmarks: int) -> IntArray:
-    """The chosen, and after them the farthest from all before it, as often as needed; ties go to the lower place."""
+    """The chosen, followed by the farthest from all before, as often as needed; ties go to the lower place."""
     if len(chosen) == n_landmarks:
         return chosen
     nearest = np.full(n_candidates, np.inf)
@@ -189,7 +202,7 @@ def _continued(column: Column, n_candidates: int, chosen: IntArray, n_landmarks:
 
 
 def _nearest_to_centers(points: AnyArray, start: AnyArray) -> IntArray:
-    """For every center the nearest candidate that no earlier one has taken; none where all near ones are taken."""
+    """For every center the nearest candidate that is not taken yet; none if all near ones are taken."""
     _, nearest = nearest_neighbors(points, _centers(points, start), min(len(points), SNAPPED_TO))
     taken: dict[int, None] = {}
     for places in nearest.tolist():
@@ -200,7 +213,7 @@ def _nearest_to_centers(points: AnyArray, start: AnyArray) -> IntArray:
 
 
 def _centers(points: AnyArray, start: AnyArray) -> FloatArray:
-    """k-means from given centers (m, D), on one thread: bytes depend on how many share the work."""
+    """k-means from given centers (m, D), on one thread: the bytes depend on their number."""
     offset = points.mean(axis=0, dtype=np.float64)
     sample, first = (np.ascontiguousarray(array - offset, dtype=np.float32) for array in (points, start))
     import faiss  # slow to import
@@ -224,7 +237,7 @@ def _gram(points: AnyArray) -> FloatArray:
 
 
 def _medoids(squared: FloatArray, n_landmarks: int, seed: int) -> IntArray:
-    """Alternate between clusters around medoids and medoids of clusters, from a start spread by squared distance."""
+    """Alternate between clusters around medoids and medoids of clusters, starting from `_spread`."""
     medoids = _spread(squared.__getitem__, len(squared), n_landmarks, seed)
     for _ in range(ITERATIONS):
         cluster_of = np.argmin(squared[medoids], axis=0)
@@ -238,7 +251,7 @@ def _medoids(squared: FloatArray, n_landmarks: int, seed: int) -> IntArray:
 
 
 def _spread(column: Column, n_candidates: int, n_landmarks: int, seed: int) -> IntArray:
-    """Places drawn one after the other with probability proportional to their squared distance to those before."""
+    """Places drawn in turn with probability proportional to the squared distance to those before."""
     rng = _generator(seed)
     places = [int(rng.integers(n_candidates))]
     nearest = column(places[0]).copy()
@@ -268,7 +281,7 @@ def _pivots(column: Column, n_candidates: int, n_landmarks: int, seed: int, gamm
 
 
 def _drawn(weights: FloatArray, rng: np.random.Generator) -> int:
-    """A place with positive weight, drawn in proportion to it."""
+    """A place drawn in proportion to its positive weight."""
     reached = np.cumsum(weights)
     place = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
     return min(place, int(np.flatnonzero(weights)[-1]))
@@ -285,8 +298,7 @@ def _fill_squared(points: AnyArray, place: int, squared: AnyArray) -> None:
         squared[i] = total
 
 
-# From points (c, D), the place of the first landmark (for choices that start from one), n_landmarks and a seed to
-# places among the points.
+# (points (c, D), place of the first landmark, n_landmarks, seed) -> places among the points.
 Choose = Callable[[AnyArray, int, int, int], IntArray]
 _BUILT_IN: dict[str, Choose] = {
     "random": lambda points, _, n_landmarks, seed: random_landmarks(len(points), n_landmarks, seed),

@@ -1,4 +1,24 @@
-"""X."""
+"""Dissimilarities of vectors to landmarks, by metrics or by kernels, in compiled loops.
+
+Dissimilarities are squared downstream, so "sqeuclidean" is not a metric here. "cosine" is 1 - cos, and both it and
+"correlation" are half the squared distance between unit vectors, which equals 1 - cos without cancellation and is
+exactly 0 between equal rows.
+
+A kernel k is an inner product of mapped vectors, so d^2(x, y) = k(x, x) - 2 k(x, y) + k(y, y) is a squared distance,
+and its classical scaling is kernel PCA; centering of the kernel cancels in d^2 [G sec. 2.1.2; T eq. 2-5].
+
+| kernel     | k(x, y)                       | d(x, y)                            |
+|------------|-------------------------------|------------------------------------|
+| linear     | x.y                           | Euclidean distance                 |
+| rbf        | exp(-gamma ||x - y||^2)       | sqrt(-2 expm1(-gamma ||x - y||^2)) |
+| cosine     | x.y / (||x|| ||y||)           | Euclidean distance of unit vectors |
+| polynomial | (gamma x.y + constant)^degree | by the definition                  |
+
+Similarities that are no kernel can have d^2 < 0: `signed_roots` keeps the sign, and downstream a square is v |v|.
+
+The inner loop runs across a block of landmarks that stays in the cache, for four columns of one point at a time: it
+vectorizes although every sum runs over the columns in order. A row's bytes depend only on that row and the landmarks.
+"""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +32,12 @@ from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
-# Those that do not change when the data is scaled: only the direction of a row counts.
+# Metrics for which only the direction of a row counts: scaling the data does not change them.
 SCALE_FREE = ("cosine", "correlation")
 
 LANDMARKS_PER_BLOCK = 256
 COLUMNS_PER_PASS = 4
-# With a block of landmarks this is 128 KB, which stay in the second-level cache for all points.
+# With a block of landmarks this is 128 KB, which stays in the second-level cache for all points.
 COLUMNS_PER_TILE = 64
 SQUARES, SIZES, LARGEST, PRODUCTS = range(4)
 
@@ -46,12 +66,12 @@ def euclidean(points: AnyArray, landmarks: AnyArray) -> FloatArray:
 
 
 def squared_distances(points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
-    """Squared Euclidean distances (p, m), of the same bits whose roots "euclidean" gives."""
+    """Squared Euclidean distances (p, m), the same bits whose roots "euclidean" gives."""
     return _totals(*checked_vectors(points, landmarks), SQUARES)
 
 
 def inner_products(points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
-    """Inner products (p, m); that of equal rows has the bits of `squared_lengths`."""
+    """Inner products (p, m); for equal rows the bits of `squared_lengths`."""
     return _totals(*checked_vectors(points, landmarks), PRODUCTS)
 
 
@@ -74,7 +94,7 @@ def checked_vectors(points: ArrayLike, landmarks: ArrayLike) -> tuple[AnyArray, 
 
 
 def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[FloatArray, FloatArray]:
-    """Both with every row divided by its length; an error that names `metric` if a row has none."""
+    """Both with every row divided by its length; an error that names `metric` if a row is zero."""
     return _unit_rows("points", points, metric), _unit_rows("landmarks", landmarks, metric)
 
 
@@ -97,7 +117,7 @@ def _checked(name: str, values: ArrayLike) -> AnyArray:
 
 
 def require_directions(name: str, rows: AnyArray, metric: str, numbers: IntArray | None = None) -> None:
-    """Refuse rows that have no direction, where `metric` is one for which only that counts; `numbers` are theirs."""
+    """Refuse rows without a direction if `metric` needs one; the error calls them by their `numbers`."""
     if metric in SCALE_FREE:
         has_length = np.ptp(rows, axis=1) > 0 if metric == "correlation" else rows.any(axis=1)
         _require_lengths(name, np.asarray(has_length, dtype=np.bool_), metric, numbers)
@@ -133,10 +153,8 @@ def _totals(points: AnyArray, landmarks: AnyArray, kind: int) -> FloatArray:
 
 
 def _side_by_side(landmarks: AnyArray) -> FloatArray:
-    """(blocks, D, LANDMARKS_PER_BLOCK) with zeros past the last landmark and past the last of D columns.
-
-    D is filled up to whole passes: a column of zeros adds exactly nothing to any total.
-    """
+    """(blocks, D, LANDMARKS_PER_BLOCK), padded with zeros: landmarks to whole blocks, D to whole passes. A column of
+    zeros adds exactly nothing to any total."""
     m, n_columns = landmarks.shape
     n_blocks, n_passes = -(-m // LANDMARKS_PER_BLOCK), -(-n_columns // COLUMNS_PER_PASS)
     padded = np.zeros((n_blocks * LANDMARKS_PER_BLOCK, n_passes * COLUMNS_PER_PASS))
@@ -222,7 +240,7 @@ def _square(rows: AnyArray, lengths: AnyArray) -> None:
 
 @compiled
 def _divide_by_length(rows: AnyArray, units: AnyArray, has_length: AnyArray) -> None:
-    """Rows are divided by their largest entry first, so that no square overflows or vanishes."""
+    """Rows are first divided by their largest entry, so that no square overflows or vanishes."""
     for i in range(len(rows)):
         largest, total = 0.0, 0.0
         for k in range(rows.shape[1]):
@@ -239,7 +257,7 @@ def _divide_by_length(rows: AnyArray, units: AnyArray, has_length: AnyArray) -> 
 
 @compiled
 def _center(rows: AnyArray, centered: AnyArray) -> None:
-    """Rows less their means, taken relative to the first entry so that equal entries leave exactly zeros."""
+    """Rows less their means, computed relative to the first entry so that equal entries give exactly zeros."""
     for i in range(len(rows)):
         origin, total = np.float64(rows[i, 0]), 0.0
         for k in range(rows.shape[1]):
@@ -252,10 +270,10 @@ def _center(rows: AnyArray, centered: AnyArray) -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is its coef0).
+    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0).
 
-    gamma: of "rbf" and "polynomial"; `automatic_gamma` suggests one for the former. degree, constant: of "polynomial".
-    The constant must not be negative, or the polynomial would be no kernel.
+    gamma is for "rbf" and "polynomial"; degree and constant for "polynomial", which is a kernel only if the constant is
+    not negative.
     """
 
     name: str
@@ -269,10 +287,8 @@ class Kernel:
             checks.require_parameter(name, getattr(self, name))
 
     def dissimilarities(self, points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
-        """Dissimilarities (p, m), not squared, of points (p, D) to landmarks (m, D); 0 between equal rows.
-
-        A row's bytes do not depend on the rows beside it.
-        """
+        """Dissimilarities (p, m), not squared, of points (p, D) to landmarks (m, D); 0 between equal rows. A row's
+        bytes do not depend on other rows."""
         rows, marks = checked_vectors(points, landmarks)
         if self.name == "linear":
             return euclidean(rows, marks)
@@ -300,7 +316,7 @@ class Kernel:
 
 
 def gamma_in_unit(gamma: float | None, exponent: int) -> float | None:
-    """A gamma of the user's for lengths in units of 2^exponent; None if it is to be found from the landmarks."""
+    """A user's gamma for lengths in units of 2^exponent, kept within GAMMA_RANGE; None stays None."""
     if gamma is None:
         return None
     with np.errstate(over="ignore"):
@@ -314,22 +330,19 @@ def automatic_gamma(points: ArrayLike) -> float:
 
 
 def automatic_gamma_of(between: ArrayLike) -> float:
-    """1 / median squared dissimilarity, from dissimilarities (m, m) between landmarks, over pairs of different ones."""
+    """1 / median squared dissimilarity between landmarks, from dissimilarities (m, m), over pairs of different ones."""
     return _reciprocal_median(checks.squared_dissimilarity_matrix("between", between) ** 2, "landmarks")
 
 
 def signed_roots(squared: ArrayLike) -> FloatArray:
-    """sign(s) sqrt(|s|): what v |v| gives back."""
+    """sign(s) sqrt(|s|), from which v |v| gives back s."""
     values = np.asarray(squared, dtype=np.float64)
     return np.asarray(np.copysign(np.sqrt(np.abs(values)), values))
 
 
 def dissimilarities_from_similarities(similarities: ArrayLike, own: ArrayLike, of_landmarks: ArrayLike) -> FloatArray:
-    """Signed roots (p, m) of own - 2 similarities + of_landmarks, for similarities of any kind [T eq. 2-5].
-
-    similarities (p, m) of points to landmarks, own (p,) of the points to themselves, of_landmarks (m,) of the
-    landmarks to themselves.
-    """
+    """Signed roots (p, m) of own - 2 similarities + of_landmarks, for any similarities [T eq. 2-5]: similarities (p, m)
+    of points to landmarks, own (p,) and of_landmarks (m,) of points and landmarks to themselves."""
     to_landmarks = checks.real_array("similarities", similarities, 2, allow_empty=True)
     to_self = checks.real_array("own", own, 1, allow_empty=True)
     marks_to_self = checks.real_array("of_landmarks", of_landmarks, 1)
@@ -341,7 +354,7 @@ def dissimilarities_from_similarities(similarities: ArrayLike, own: ArrayLike, o
     for name, array in (("similarities", to_landmarks), ("own", to_self), ("of_landmarks", marks_to_self)):
         checks.require_finite(name, array)
     own64, marks64, between = (np.asarray(a, dtype=np.float64) for a in (to_self, marks_to_self, to_landmarks))
-    # In this order the sum of equal similarities is exactly 0.
+    # In this order the result for equal similarities is exactly 0.
     return signed_roots((own64[:, None] - between) + (marks64 - between))
 
 
@@ -376,7 +389,7 @@ def _to_polynomial(
         for j in range(len(marks)):
             kernel = _power(gamma * products[i, j] + constant, degree)
             square = (mine - kernel) + (marks[j] - kernel)
-            # A kernel's squared distance is never negative, but rounding can make it so. (NaN must pass as it is.)
+            # Only rounding can make a kernel's squared distance negative. NaN must pass.
             products[i, j] = 0.0 if square < 0.0 else math.sqrt(square)
 
 
