@@ -253,10 +253,7 @@ def _pairs(true: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, Float
 
 
 def _unexplained(true: FloatArray, embedded: FloatArray) -> float:
-    a, b = true - true.mean(), embedded - embedded.mean()
-    sizes = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    correlation = float((a * b).sum()) / sizes if sizes > 0 else 0.0
-    return 1.0 - max(0.0, min(1.0, correlation)) ** 2
+    return 1.0 - max(0.0, min(1.0, _correlation(true, embedded))) ** 2
 
 
 def _nearest(apart: FloatArray, k: int) -> IntArray:

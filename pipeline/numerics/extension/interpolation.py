@@ -37,7 +37,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.extension.placement import Placement
-from pipeline.numerics.extension.reconstruction import MomentSums, project_moments
+from pipeline.numerics.extension.reconstruction import moments_of, project_moments
 from pipeline.numerics.mds import LandmarkModel, double_centered, with_fixed_signs
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -318,9 +318,7 @@ def _leading_axes(between: FloatArray, at_most: int) -> LandmarkModel:
 
 def _projected(model: LandmarkModel, to_landmarks: AnyArray) -> FloatArray:
     """z (p, q): positions of points along the landmarks' axes [T eq. 7]."""
-    sums = MomentSums(model, len(to_landmarks))
-    sums.add(to_landmarks)
-    return project_moments(model, sums.moments())
+    return project_moments(model, moments_of(model, to_landmarks))
 
 
 def _resolved_axes(n_axes: int | None, positions: FloatArray, values: FloatArray) -> int:

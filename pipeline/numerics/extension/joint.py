@@ -49,9 +49,9 @@ def reconstruct_moments_jointly(model: LandmarkModel, moments: Moments, between:
     """Joint reconstruction of k points from their moments and their (k, k) squared dissimilarities."""
     # In units of lam_1 every number of a well-posed problem is near 1, so one tolerance fits all.
     unit = float(np.sqrt(model.eigenvalues[0]))
-    problem = _JointProblem(
-        model.eigenvalues / unit**2, moments.inner / unit**3, _gram(model, moments, between) / unit**2
-    )
+    # As mean(a2_i) = beta_i + g/2, the constants cancel, and the diagonal is beta itself.
+    gram = (moments.beta[:, None] + moments.beta - between) / 2
+    problem = _JointProblem(model.eigenvalues / unit**2, moments.inner / unit**3, gram / unit**2)
     single = reconstruct_moments(model, moments, 1.0)
     starts = [
         single.coordinates / unit,
@@ -155,11 +155,6 @@ class _JointProblem:
         )
         step, _ = minres(hessian, -self.gradient(Y).ravel(), rtol=1e-12)
         return np.asarray(step).reshape(Y.shape)
-
-
-def _gram(model: LandmarkModel, moments: Moments, between: FloatArray) -> FloatArray:
-    """beta (k, k); as mean(a2_i) = beta_i + g/2, the constants cancel and its diagonal is beta itself."""
-    return np.asarray((moments.beta[:, None] + moments.beta - between) / 2)
 
 
 def _best_factor(gram: FloatArray, inner: FloatArray) -> FloatArray:

@@ -13,7 +13,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments, reconstruct_moments
+from pipeline.numerics.extension.reconstruction import (
+    Moments,
+    MomentSums,
+    moments_of,
+    project_moments,
+    reconstruct_moments,
+)
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
@@ -33,9 +39,7 @@ class Placed(NamedTuple):
 
 def placed(model: LandmarkModel, to_landmarks: AnyArray, weight: float) -> Placed:
     """Place points by their (p, m) dissimilarities to the landmarks; a row's bytes depend on that row alone."""
-    sums = MomentSums(model, len(to_landmarks))
-    sums.add(to_landmarks)
-    return placed_by_moments(model, sums.moments(), weight)
+    return placed_by_moments(model, moments_of(model, to_landmarks), weight)
 
 
 def placed_by_moments(model: LandmarkModel, moments: Moments, weight: float) -> Placed:

@@ -31,7 +31,6 @@ from pipeline.types import AnyArray, BoolArray, FloatArray
 # Points per pass: their accumulators and differences stay in the first-level cache. The number does not affect the
 # bytes of a result: each point's sum runs over the landmarks in order.
 POINTS_PER_BLOCK = 128
-LANDMARKS_PER_PASS = 4
 
 
 class Moments(NamedTuple):
@@ -44,16 +43,21 @@ class Moments(NamedTuple):
 def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> Moments:
     """The moments of points given by their (p, m) squared dissimilarities to the landmarks."""
     squared = _checked(model, squared_to_landmarks)
-    inner = np.empty((len(squared), model.n_components))
-    mean_excess = np.empty(len(squared))
-    coordinates, row_means = _padded(model.coordinates), _padded(model.row_means)
-    _accumulate(squared, coordinates, row_means, inner, mean_excess)
-    beta = mean_excess + model.grand_mean / 2
+    sums = np.zeros((model.n_components + 1, len(squared)))
+    _add_squares(squared, True, 0.0, model.coordinates, model.row_means, sums)
+    moments = _from_sums(model, sums)
     # Checking the d + 1 sums is enough: NaN or infinity among the m entries always reaches them.
-    if not (np.isfinite(inner).all() and (np.abs(beta) <= checks.LARGEST_SIZE).all()):
+    if not _are_usable(moments):
         checks.require_finite("squared_to_landmarks", squared)
         checks.require_not_too_large("squared_to_landmarks", squared)
-    return Moments(inner, beta)
+    return moments
+
+
+def moments_of(model: LandmarkModel, to_landmarks: AnyArray) -> Moments:
+    """The moments of points given by their (p, m) dissimilarities, not squared, to the landmarks."""
+    sums = MomentSums(model, len(to_landmarks))
+    sums.add(to_landmarks)
+    return sums.moments()
 
 
 class MomentSums:
@@ -69,7 +73,8 @@ class MomentSums:
         landmarks."""
         landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
         model = self._model
-        _add_squares(to_landmarks, model.constant, model.coordinates[landmarks], model.row_means[landmarks], self._sums)
+        coordinates, row_means = model.coordinates[landmarks], model.row_means[landmarks]
+        _add_squares(to_landmarks, False, model.constant, coordinates, row_means, self._sums)
         self._n_added = landmarks.stop
 
     def moments(self) -> Moments:
@@ -78,11 +83,18 @@ class MomentSums:
             raise InvalidInputError(
                 f"dissimilarities to {self._n_added} of {self._model.n_landmarks} landmarks were given; give all."
             )
-        inner = np.ascontiguousarray(-0.5 * self._sums[:-1].T)
-        beta = self._sums[-1] / self._n_added + self._model.grand_mean / 2
-        if not (np.isfinite(inner).all() and (np.abs(beta) <= checks.LARGEST_SIZE).all()):
+        moments = _from_sums(self._model, self._sums)
+        if not _are_usable(moments):
             raise InvalidInputError("dissimilarities to landmarks are NaN, infinite or too large to be squared.")
-        return Moments(inner, beta)
+        return moments
+
+
+def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
+    return Moments(np.ascontiguousarray(-0.5 * sums[:-1].T), sums[-1] / model.n_landmarks + model.grand_mean / 2)
+
+
+def _are_usable(moments: Moments) -> bool:
+    return bool(np.isfinite(moments.inner).all() and (np.abs(moments.beta) <= checks.LARGEST_SIZE).all())
 
 
 def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
@@ -97,63 +109,15 @@ def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
     return squared
 
 
-def _padded(per_landmark: FloatArray) -> FloatArray:
-    """Zeros appended to fill the last pass; a zero coordinate adds exactly nothing to a sum."""
-    extra = -len(per_landmark) % LANDMARKS_PER_PASS
-    return np.concatenate([per_landmark, np.zeros((extra, *per_landmark.shape[1:]))])
-
-
-@compiled
-def _accumulate(
-    squared: AnyArray, coordinates: AnyArray, row_means: AnyArray, inner: AnyArray, mean_excess: AnyArray
-) -> None:
-    """inner = -1/2 (squared - row_means) @ coordinates, and the row means of (squared - row_means)."""
-    n_points, m = squared.shape
-    d = coordinates.shape[1]
-    sums = np.empty((d + 1, POINTS_PER_BLOCK))
-    terms = np.zeros((LANDMARKS_PER_PASS, POINTS_PER_BLOCK))
-    for first in range(0, n_points, POINTS_PER_BLOCK):
-        size = min(POINTS_PER_BLOCK, n_points - first)
-        sums[:] = 0.0
-        for i in range(0, len(row_means), LANDMARKS_PER_PASS):
-            _load_terms(terms, squared, row_means, first, size, i)
-            for k in range(d):
-                x = coordinates[i : i + LANDMARKS_PER_PASS, k]
-                _add_terms(sums[k], terms, size, x[0], x[1], x[2], x[3])
-            _add_terms(sums[d], terms, size, 1.0, 1.0, 1.0, 1.0)
-        for j in range(size):
-            for k in range(d):
-                inner[first + j, k] = -0.5 * sums[k, j]
-            mean_excess[first + j] = sums[d, j] / m
-
-
-@compiled
-def _load_terms(terms: AnyArray, squared: AnyArray, row_means: AnyArray, first: int, size: int, landmark: int) -> None:
-    """terms[s, j] = squared - row_means for a pass of landmarks and a block of points; 0 past the last landmark."""
-    for s in range(LANDMARKS_PER_PASS):
-        if landmark + s < squared.shape[1]:
-            for j in range(size):
-                terms[s, j] = squared[first + j, landmark + s] - row_means[landmark + s]
-        else:
-            terms[s, :] = 0.0
-
-
-@compiled
-def _add_terms(sums: AnyArray, terms: AnyArray, size: int, x0: float, x1: float, x2: float, x3: float) -> None:
-    """sums[j] += x . terms[:, j], landmark after landmark: vectorized across points, never across landmarks."""
-    for j in range(size):
-        total = sums[j] + x0 * terms[0, j]
-        total = total + x1 * terms[1, j]
-        total = total + x2 * terms[2, j]
-        sums[j] = total + x3 * terms[3, j]
-
-
 @compiled
 def _add_squares(
-    to_landmarks: AnyArray, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
+    to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
 ) -> None:
-    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate. The
-    constant is added to positive dissimilarities only, and squares keep the sign."""
+    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
+
+    Unless the dissimilarities are `squared`, the constant is added to positive ones, and squares keep the sign. Sums
+    are vectorized across points, never across landmarks, which are added in order.
+    """
     n_points, n_landmarks = to_landmarks.shape
     d = coordinates.shape[1]
     terms = np.empty(POINTS_PER_BLOCK)
@@ -161,9 +125,11 @@ def _add_squares(
         size = min(POINTS_PER_BLOCK, n_points - first)
         for i in range(n_landmarks):
             for j in range(size):
-                length = np.float64(to_landmarks[first + j, i])
-                length += constant if length > 0.0 else 0.0
-                terms[j] = length * abs(length) - row_means[i]
+                value = np.float64(to_landmarks[first + j, i])
+                if not squared:
+                    value += constant if value > 0.0 else 0.0
+                    value *= abs(value)
+                terms[j] = value - row_means[i]
             for k in range(d):
                 _add_term(sums[k, first : first + size], terms, coordinates[i, k])
             _add_term(sums[d, first : first + size], terms, 1.0)

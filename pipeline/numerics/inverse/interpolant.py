@@ -129,7 +129,7 @@ def invert(
     if len(rows) != len(nodes):
         raise InvalidInputError(f"values has {len(rows)} rows and points {len(nodes)}; give one for each.")
     near = nearest_nodes(nodes, queries) if neighborhoods is None else neighborhoods
-    found = stencils(queries, nodes, near, kernel, fill_distance, finite_rows(rows))
+    found = stencils(queries, nodes, near, kernel, fill_distance, np.asarray(np.isfinite(rows).all(axis=1)))
     return Inverted(found.combine(rows), found)
 
 
@@ -149,7 +149,10 @@ def stencils(
     if with_row.shape != (len(nodes),):
         raise InvalidInputError(f"usable has shape {with_row.shape}; it must be ({len(nodes)},), one for each point.")
     left = np.where((usable_points(nodes) & with_row)[near], near, NOBODY)
-    found = _weighed(places, nodes, left, kernel, checked_length(fill_distance))
+    length = 0.0  # that of each neighborhood
+    if fill_distance is not None:
+        length = checks.number_in_range("fill_distance", fill_distance, checks.SMALLEST_SIZE, checks.LARGEST_SIZE)
+    found = _weighed(places, nodes, left, kernel, length)
     dropped = (left != near).any(axis=1)
     return replace(found, flags=found.flags | np.where(dropped, DROPPED, 0).astype(np.uint8))
 
@@ -210,19 +213,6 @@ def mean_rows(values: AnyArray, places: IntArray) -> tuple[FloatArray, BoolArray
     alike = several[~differ[several]]
     means[alike] = values[firsts[alike]]
     return means, differ
-
-
-def checked_length(fill_distance: float | None) -> float:
-    """As compiled loops take it: 0 for that of each neighborhood."""
-    if fill_distance is None:
-        return 0.0
-    return checks.number_in_range("fill_distance", fill_distance, checks.SMALLEST_SIZE, checks.LARGEST_SIZE)
-
-
-def finite_rows(values: AnyArray) -> BoolArray:
-    finite = np.empty(len(values), dtype=np.bool_)
-    _find_finite(values, finite)
-    return finite
 
 
 def _checked_neighborhoods(neighborhoods: ArrayLike, n_queries: int, n_points: int) -> IntArray:
@@ -322,13 +312,3 @@ def _combine(rows: AnyArray, weights: AnyArray, values: AnyArray, combined: AnyA
         a, first = weights[used[s]], values[rows[used[s]]]
         for i in range(len(combined)):
             combined[i] += a * first[i]
-
-
-@compiled
-def _find_finite(values: AnyArray, finite: AnyArray) -> None:
-    for i in range(len(values)):
-        finite[i] = True
-        for value in values[i]:
-            if not np.isfinite(value):
-                finite[i] = False
-                break

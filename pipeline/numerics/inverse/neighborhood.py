@@ -134,11 +134,9 @@ def _apply_power(power: int, squares: AnyArray) -> None:
     sign = 1.0 if half % 2 == 1 else -1.0
     for i in range(len(squares)):
         square = squares[i]
-        first, second, third = (
-            (square if half > 0 else 1.0),
-            (square if half > 1 else 1.0),
-            (square if half > 2 else 1.0),
-        )
+        first = square if half > 0 else 1.0
+        second = square if half > 1 else 1.0
+        third = square if half > 2 else 1.0
         squares[i] = sign * math.sqrt(square) * first * second * third
 
 
@@ -171,11 +169,6 @@ class Nodes(NamedTuple):
     center: FloatArray
     positions: FloatArray
     nearest: FloatArray
-
-
-def room_for_nodes(k: int, d: int) -> Nodes:
-    whole = np.empty((2, k), dtype=np.int64)
-    return Nodes(whole[0], whole[1], np.empty(d), np.empty((d, k)), np.empty(k))
 
 
 class Room(NamedTuple):
@@ -229,8 +222,9 @@ class Facts(NamedTuple):
 def room_for(k: int, d: int, terms: Terms) -> Room:
     c = len(terms.parents)
     r = min(k, c)
+    node_of, counts = np.empty((2, k), dtype=np.int64)
     return Room(
-        nodes=room_for_nodes(k, d),
+        nodes=Nodes(node_of, counts, np.empty(d), np.empty((d, k)), np.empty(k)),
         directions=np.empty((d, d)),
         turned=np.empty((d, k)),
         monomials=np.empty((c, k)),
@@ -309,12 +303,8 @@ def fill_squares_from(place: AnyArray, nodes: Nodes, first: int, squares: AnyArr
     squares[:] = 0.0
     last, d = first + len(squares), len(place)
     for a in range(0, d - 1, 2):
-        row, other, value, second = (
-            nodes.positions[a, first:last],
-            nodes.positions[a + 1, first:last],
-            place[a],
-            place[a + 1],
-        )
+        row, other = nodes.positions[a, first:last], nodes.positions[a + 1, first:last]
+        value, second = place[a], place[a + 1]
         for j in range(len(squares)):
             along, across = row[j] - value, other[j] - second
             squares[j] = squares[j] + along * along + across * across

@@ -27,11 +27,12 @@ from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.geodesics.graph import collapse_duplicates
-from pipeline.numerics.landmarks.sampling import farthest_points, maxmin_candidates, random_landmarks
+from pipeline.numerics.landmarks.sampling import checked_count, farthest_points, maxmin_candidates, random_landmarks
 from pipeline.numerics.landmarks.subset import trace_greedy
 from pipeline.numerics.mds import double_centered
 from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.numerics.neighbors.exact import nearest_neighbors
+from pipeline.numerics.neighbors.spatial import kmeans
 from pipeline.plugins import LOADED
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -56,23 +57,11 @@ WIDTH_SAMPLE = 64
 Column = Callable[[int], FloatArray]
 
 
-def kmeans_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray:
-    """Rows nearest to the k-means centers of at most 50 candidates a landmark."""
-    return _chosen_rows("kmeans", points, n_landmarks, seed, None)
-
-
-def trace_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray:
-    """Rows, of at most 4,000 candidates, each of which adds most to the captured trace, in the order of choice."""
-    return _chosen_rows("trace", points, n_landmarks, seed, None)
-
-
-def pivoted_cholesky_landmarks(points: ArrayLike, n_landmarks: int, seed: int, gamma: float | None = None) -> IntArray:
-    """Pivots of a randomly pivoted Cholesky factorization of exp(-gamma d^2), in the order of choice.
-
-    Columns of the kernel are computed as they are needed. If not given, gamma makes the kernel as wide as landmarks
-    are apart (`automatic_gamma`).
-    """
-    return _chosen_rows("cholesky", points, n_landmarks, seed, gamma)
+def choose_rows(kind: str, points: ArrayLike, n_landmarks: int, seed: int, gamma: float | None = None) -> IntArray:
+    """Rows of landmarks among points (n, D) by one of KINDS; for `cholesky`, gamma is by default `automatic_gamma`."""
+    array = _checked_points(points)
+    rows = candidate_rows(kind, len(array), array.shape[1], n_landmarks, seed)
+    return np.asarray(rows[choose_by_points(kind, array[rows], n_landmarks, seed, gamma)])
 
 
 def candidate_rows(kind: str, n_points: int, n_columns: int, n_landmarks: int, seed: int) -> IntArray:
@@ -93,7 +82,7 @@ def choose_by_points(kind: str, points: ArrayLike, n_landmarks: int, seed: int, 
     """Places (m,) of landmarks among candidates (c, D)."""
     checks.one_of("kind", kind, KINDS)
     array = _checked_points(points)
-    m = _checked_count(len(array), n_landmarks)
+    m = checked_count(len(array), n_landmarks)
     distinct = collapse_duplicates(array).first_rows
     if m >= len(distinct):
         return _with_duplicates(distinct, len(array), m)
@@ -120,7 +109,7 @@ def choose_by_dissimilarities(
     """Places (m,) of landmarks among candidates, by the dissimilarities (c, c), not squared, between them."""
     checks.one_of("kind", kind, KINDS_BY_DISSIMILARITIES)
     apart = checks.squared_dissimilarity_matrix("between", between)
-    n, m = len(apart), _checked_count(len(apart), n_landmarks)
+    n, m = len(apart), checked_count(len(apart), n_landmarks)
     exponent = _exponent(apart)
     squared = np.ldexp(apart, -exponent) ** 2
     distinct = np.flatnonzero(np.argmax(squared == 0, axis=1) == np.arange(n))
@@ -147,21 +136,11 @@ def automatic_gamma(column: Column, n_candidates: int, n_landmarks: int) -> floa
     return float(0.125 / max(np.median(squared), 1 / GAMMA_RANGE[1]))
 
 
-def _chosen_rows(kind: str, points: ArrayLike, n_landmarks: int, seed: int, gamma: float | None) -> IntArray:
-    array = _checked_points(points)
-    rows = candidate_rows(kind, len(array), array.shape[1], n_landmarks, seed)
-    return np.asarray(rows[choose_by_points(kind, array[rows], n_landmarks, seed, gamma)])
-
-
 def _checked_points(points: ArrayLike) -> AnyArray:
     array = checks.real_array("points", points, 2)
     checks.require_finite("points", array)
     checks.require_squarable("points", array)
     return array
-
-
-def _checked_count(n_candidates: int, n_landmarks: int) -> int:
-    return checks.integer_in_range("n_landmarks", n_landmarks, 1, n_candidates, f"there are {n_candidates} points")
 
 
 def _generator(seed: int) -> np.random.Generator:
@@ -216,18 +195,7 @@ def _centers(points: AnyArray, start: AnyArray) -> FloatArray:
     """k-means from given centers (m, D), on one thread: the bytes depend on their number."""
     offset = points.mean(axis=0, dtype=np.float64)
     sample, first = (np.ascontiguousarray(array - offset, dtype=np.float32) for array in (points, start))
-    import faiss  # slow to import
-
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            kmeans = faiss.Kmeans(points.shape[1], len(start), niter=ITERATIONS, verbose=False)
-            kmeans.cp.min_points_per_centroid, kmeans.cp.max_points_per_centroid = 1, len(points)
-            kmeans.train(sample, init_centroids=first)
-    finally:
-        faiss.omp_set_num_threads(threads)
-    return np.asarray(np.asarray(kmeans.centroids, dtype=np.float64) + offset)
+    return np.asarray(kmeans(sample, len(start), ITERATIONS, start=first) + offset)
 
 
 def _gram(points: AnyArray) -> FloatArray:
@@ -303,9 +271,9 @@ Choose = Callable[[AnyArray, int, int, int], IntArray]
 _BUILT_IN: dict[str, Choose] = {
     "random": lambda points, _, n_landmarks, seed: random_landmarks(len(points), n_landmarks, seed),
     "maxmin": lambda points, first, n_landmarks, _: farthest_points(points, first, n_landmarks),
-    "kmeans": lambda points, _, n_landmarks, seed: kmeans_landmarks(points, n_landmarks, seed),
-    "trace": lambda points, _, n_landmarks, seed: trace_landmarks(points, n_landmarks, seed),
-    "cholesky": lambda points, _, n_landmarks, seed: pivoted_cholesky_landmarks(points, n_landmarks, seed),
+    "kmeans": lambda points, _, n_landmarks, seed: choose_rows("kmeans", points, n_landmarks, seed),
+    "trace": lambda points, _, n_landmarks, seed: choose_rows("trace", points, n_landmarks, seed),
+    "cholesky": lambda points, _, n_landmarks, seed: choose_rows("cholesky", points, n_landmarks, seed),
 }
 CHOICES: Mapping[str, Choose] = ChainMap(_BUILT_IN, LOADED.landmark_choices)
 

@@ -15,7 +15,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
@@ -33,27 +32,14 @@ BLOCK_ROWS = 512
 def random_landmarks(n_points: int, n_landmarks: int, seed: int) -> IntArray:
     """Distinct rows chosen uniformly, in rising order."""
     checks.integer_in_range("n_points", n_points, 1, None, "points to choose from")
-    m = _checked_count(n_points, n_landmarks)
+    m = checked_count(n_points, n_landmarks)
     checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
     return np.sort(np.random.default_rng(seed).choice(n_points, m, replace=False)).astype(np.int64)
 
 
-def maxmin_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray:
-    """Rows chosen one after the other, each the farthest from those before it, in the order of choice.
-
-    Candidates are a seeded sample of at most 50 per landmark; the first landmark is random among them, ties go to
-    the lower row.
-    """
-    array = checks.real_array("points", points, 2)
-    checks.require_finite("points", array)
-    checks.require_squarable("points", array)
-    candidates, first = maxmin_candidates(len(array), n_landmarks, seed)
-    return np.asarray(candidates[farthest_points(array[candidates], first, n_landmarks)])
-
-
 def maxmin_candidates(n_points: int, n_landmarks: int, seed: int) -> tuple[IntArray, int]:
     """The rows, rising, among which farthest points are chosen, and the place in them of the first: both at random."""
-    m = _checked_count(n_points, n_landmarks)
+    m = checked_count(n_points, n_landmarks)
     checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
     size = min(n_points, MAXMIN_CANDIDATES_PER_LANDMARK * m)
     rng = np.random.default_rng(seed)
@@ -77,7 +63,7 @@ def automatic_count(n_points: int, n_components: int) -> int:
     return min(n_points, max(LANDMARKS_PER_COMPONENT * (n_components + 1), round(100 + 2 * math.sqrt(n_points))))
 
 
-def _checked_count(n_points: int, n_landmarks: int) -> int:
+def checked_count(n_points: int, n_landmarks: int) -> int:
     return checks.integer_in_range("n_landmarks", n_landmarks, 1, n_points, f"there are {n_points} points")
 
 
@@ -208,20 +194,16 @@ def firsts_of_groups(keys: HashArray, labels: IntArray, n_groups: int) -> IntArr
     return np.asarray(members[first])
 
 
-def widen(lengths: FloatArray, starts: IntArray, ends: IntArray, to_landmarks: AnyArray) -> None:
+@compiled
+def widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: AnyArray) -> None:
     """Raise lengths (e,), in place, to the greatest difference of the ends' distances (n, b) to some landmarks.
 
-    Along edges that were widened by all landmarks no point is nearer to a landmark than it is along the data.
+    Along edges widened by all landmarks no point is nearer to a landmark than it is along the data.
     """
-    _widen(lengths, starts, ends, to_landmarks)
-
-
-@compiled
-def _widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: AnyArray) -> None:
     for edge in range(len(lengths)):
         for landmark in range(to_landmarks.shape[1]):
             gap = abs(to_landmarks[starts[edge], landmark] - to_landmarks[ends[edge], landmark])
-            # Of two ends that reach no landmark the difference is NaN, which says nothing.
+            # NaN, the difference of two infinite distances, is ignored.
             if gap > lengths[edge]:
                 lengths[edge] = gap
 

@@ -57,7 +57,8 @@ class SubsetDistances:
 
 def semi_least_squares(gram: ArrayLike, subset: ArrayLike) -> SubsetDistances:
     """W = pinv(K_RQ)' K, with singular values below rounding taken as 0 [E eq. 13-15]."""
-    K, R = _checked(gram, subset)
+    K = _checked_gram(gram)
+    R = checks.row_indices("subset", subset, len(K))
     with threadpool_limits(1, "blas"):
         weights = np.linalg.pinv(K[R], rcond=len(K) * EPSILON).T @ K
     return SubsetDistances(R, np.ascontiguousarray(weights), K.diagonal().copy())
@@ -86,10 +87,6 @@ def kernel_of_objects(to_subset: ArrayLike, from_origin: ArrayLike, origin: int)
     return distance_kernel(rows, offsets, 0.5 * np.square(from_origin)), 2 * offsets
 
 
-def _checked(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, IntArray]:
-    return (K := _checked_gram(gram)), checks.row_indices("subset", subset, len(K))
-
-
 def _checked_gram(gram: ArrayLike) -> FloatArray:
     K = np.asarray(checks.real_array("gram", gram, 2), dtype=np.float64)
     if K.shape[0] != K.shape[1]:
@@ -101,13 +98,6 @@ def _checked_gram(gram: ArrayLike) -> FloatArray:
             f"gram is not symmetric: entries differ from their mirror images by up to {deviation:g}; kernels must be."
         )
     return np.asarray((K + K.T) / 2)
-
-
-def _checked_choice(gram: ArrayLike, n_chosen: int) -> tuple[FloatArray, int]:
-    """K in units of a power of two near its size, so that cubes of entries stay in range, and the number to choose."""
-    K = _checked_gram(gram)
-    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
-    return np.ldexp(K, -np.frexp(np.abs(K).max())[1]), m
 
 
 def _checked_objects(to_subset: ArrayLike, own: ArrayLike, m: int) -> tuple[AnyArray, AnyArray]:
@@ -143,7 +133,10 @@ def trace_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
     Takes O(n^2) per member and an (n, n) matrix product for every six digits by which the largest squared residual
     falls.
     """
-    K, m = _checked_choice(gram, n_chosen)
+    K = _checked_gram(gram)
+    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
+    # A power of two near its size as the unit keeps cubes of entries in range.
+    K = np.ldexp(K, -np.frexp(np.abs(K).max())[1])
     # The bytes of a product depend on the number of threads.
     with threadpool_limits(1, "blas"):
         return _TraceGreedy(K, m).chosen()

@@ -10,7 +10,7 @@ instead, and all others stay the same.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -168,48 +168,31 @@ def _kernel_isomap(choice: Choice, between: FloatArray) -> Model:
     """Classical scaling of dissimilarities that an added constant makes Euclidean [G eq. 32-34]."""
     constant = additive_constant(between)
     model = classical_mds(with_constant(between, constant) ** 2, choice.n_components)
-    return LandmarkModel(
-        coordinates=model.coordinates,
-        eigenvalues=model.eigenvalues,
-        row_means=model.row_means,
-        grand_mean=model.grand_mean,
-        spectrum=model.spectrum,
-        constant=constant,
-    )
-
-
-def _gamma(choice: Choice, between: FloatArray) -> float:
-    return automatic_gamma_of(between) if choice.gamma is None else choice.gamma
-
-
-def _laplacian(choice: Choice, between: FloatArray) -> Model:
-    gamma = 0.0 if choice.affinity else _gamma(choice, between)
-    return laplacian_eigenmaps(between, choice.n_components, gamma, affinity=choice.affinity)
+    return replace(model, constant=constant)
 
 
 def _spectral(choice: Choice, between: FloatArray) -> Model:
-    gamma = 0.0 if choice.affinity else _gamma(choice, between)
-    return spectral_embedding(between, choice.n_components, gamma, affinity=choice.affinity)
+    fit = laplacian_eigenmaps if choice.method == "laplacian" else spectral_embedding
+    gamma = 0.0 if choice.affinity else automatic_gamma_of(between) if choice.gamma is None else choice.gamma
+    return fit(between, choice.n_components, gamma, affinity=choice.affinity)
 
 
 def _lle(choice: Choice, between: FloatArray) -> Model:
-    k, m = choice.n_neighbors, len(between)
-    if k >= m:
-        raise InvalidInputError(
-            f"n_neighbors={k} is out of range; lle takes the neighbors among the {m} landmarks: use one from 1 to "
-            f"{m - 1}, or more landmarks."
-        )
-    return locally_linear(between, choice.n_components, k, choice.regularization)
+    _require_fewer("n_neighbors", choice.n_neighbors, len(between))
+    return locally_linear(between, choice.n_components, choice.n_neighbors, choice.regularization)
 
 
 def _sammon(choice: Choice, between: FloatArray) -> Model:
-    k, m = choice.stress_neighbors, len(between)
-    if k is not None and k >= m:
+    _require_fewer("stress_neighbors", choice.stress_neighbors, len(between))
+    return sammon(between, choice.n_components, choice.stress_neighbors)
+
+
+def _require_fewer(name: str, n_neighbors: int | None, n_landmarks: int) -> None:
+    if n_neighbors is not None and n_neighbors >= n_landmarks:
         raise InvalidInputError(
-            f"stress_neighbors={k} is out of range; neighbors are taken among the {m} landmarks: use one from 1 to "
-            f"{m - 1}, or more landmarks."
+            f"{name}={n_neighbors} is out of range; neighbors are taken among the {n_landmarks} landmarks: use one "
+            f"from 1 to {n_landmarks - 1}, or more landmarks."
         )
-    return sammon(between, choice.n_components, k)
 
 
 _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
@@ -217,7 +200,7 @@ _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "mds": _classical,
     "kernel-mds": _classical,
     "kernel-isomap": _kernel_isomap,
-    "laplacian": _laplacian,
+    "laplacian": _spectral,
     "spectral": _spectral,
     "lle": _lle,
     "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),

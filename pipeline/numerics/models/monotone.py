@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.inverse.algebra import mirror
 from pipeline.numerics.models.smacof import EPSILON, add_curvature, rounding_of, squared_lengths_from, stress_terms
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 FREE = -1
 # Larger classes of ties are sorted by numpy, which is faster in spite of the call.
 LARGE_CLASS = 256
-BLOCK = 64
 
 
 class MonotoneMap(NamedTuple):
@@ -146,8 +146,8 @@ class MonotoneStress:
         pools = np.full(distances.shape, n_pools, dtype=np.int32)
         pool = np.repeat(np.arange(n_pools, dtype=np.int32), np.diff(regression.bounds))
         _scatter(values, self._order, self._starts, regression.disparities, pool, targets.ravel(), pools.ravel())
-        _mirror(targets)
-        _mirror(pools)
+        mirror(targets, len(targets))
+        mirror(pools, len(pools))
         return regression, pools
 
     def _with_sorted_classes(self, values: FloatArray) -> FloatArray:
@@ -202,17 +202,6 @@ def _scatter(
                 pools[order[place]] = FREE
             else:
                 pools[order[place]] = pool[first] if distance <= lower else pool[last]
-
-
-@compiled
-def _mirror(matrix: AnyArray) -> None:
-    """Copy the upper triangle to the lower, in blocks that stay in the cache."""
-    m = len(matrix)
-    for row in range(0, m, BLOCK):
-        for column in range(row, m, BLOCK):
-            for i in range(row, min(row + BLOCK, m)):
-                for j in range(max(column, i + 1), min(column + BLOCK, m)):
-                    matrix[j, i] = matrix[i, j]
 
 
 @compiled

@@ -113,8 +113,8 @@ def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, aff
     others = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
     spectrum = np.concatenate([[1.0], others])
     _require_positive(n_components, count_positive(spectrum) - 1, "besides the trivial one")
-    vectors = vectors[:, :n_components] / np.sqrt(degrees)[:, None]
-    return _placer(vectors, others[:n_components], spectrum, degrees, gamma, affinity, clustering=False)
+    coordinates = np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components] / np.sqrt(degrees)[:, None]))
+    return NystromPlacer(coordinates, others[:n_components].copy(), spectrum, degrees, float(gamma), affinity, False)
 
 
 def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
@@ -124,8 +124,8 @@ def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affi
     degrees = _degrees(kernel)
     spectrum, vectors = _pairs(_normalized(kernel, degrees))
     _require_positive(n_components, count_positive(spectrum), "in all")
-    vectors = vectors[:, :n_components]
-    return _placer(vectors, spectrum[:n_components], spectrum, degrees, gamma, affinity, clustering=True)
+    coordinates = np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
+    return NystromPlacer(coordinates, spectrum[:n_components].copy(), spectrum, degrees, float(gamma), affinity, True)
 
 
 def cluster_centers(coordinates: ArrayLike, n_clusters: int, seed: int) -> FloatArray:
@@ -179,19 +179,6 @@ def _refined(units: FloatArray, centers: FloatArray) -> FloatArray:
             break
         centers = moved
     return centers
-
-
-def _placer(
-    vectors: FloatArray,
-    eigenvalues: FloatArray,
-    spectrum: FloatArray,
-    degrees: FloatArray,
-    gamma: float,
-    affinity: bool,
-    clustering: bool,
-) -> NystromPlacer:
-    coordinates = np.ascontiguousarray(with_fixed_signs(vectors))
-    return NystromPlacer(coordinates, eigenvalues.copy(), spectrum, degrees, float(gamma), affinity, clustering)
 
 
 def _landmark_kernel(

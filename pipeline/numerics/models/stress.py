@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.extension.interpolation import checked_rows
 from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.extension.stress import SAME_PLACE, frame_of, settle
 from pipeline.numerics.mds import classical_mds, with_fixed_signs
@@ -107,15 +108,8 @@ class StressPlacer:
         return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
 
     def _checked(self, to_landmarks: AnyArray) -> AnyArray:
-        rows = checks.real_array("to_landmarks", to_landmarks, 2, allow_empty=True)
-        if rows.shape[1] != len(self.coordinates):
-            raise InvalidInputError(
-                f"to_landmarks has shape {rows.shape}; it must be (n_points, {len(self.coordinates)}), a row for each "
-                "point and a column for each landmark."
-            )
+        rows = checked_rows(to_landmarks, len(self.coordinates))
         if len(rows):
-            checks.require_finite("to_landmarks", rows)
-            checks.require_nonnegative("to_landmarks", rows)
             in_units = np.array([rows.max() / np.float64(_unit(self.coordinates))])
             checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
         return rows

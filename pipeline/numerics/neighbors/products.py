@@ -117,12 +117,18 @@ def portions(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
 
 
 def local_portions(points: AnyArray, at_most: int = PORTION) -> Iterator["Portion"]:
-    """Portions of points in any order, known by their places, halved along the widest axis until small enough."""
+    """Portions of points in any order, known by their places and near each other."""
+    for piece in local_pieces(points, at_most):
+        yield from _alike(points[piece], piece)
+
+
+def local_pieces(points: AnyArray, at_most: int) -> Iterator[IntArray]:
+    """The places of all points, halved along the widest axis until small enough."""
     pieces = [np.arange(len(points))]
     while pieces:
         piece = pieces.pop()
         if len(piece) <= at_most:
-            yield from _alike(points[piece], piece)
+            yield piece
         else:
             here, middle = points[piece], len(piece) // 2
             order = np.argpartition(here[:, np.argmax(np.ptp(here, axis=0))], middle)

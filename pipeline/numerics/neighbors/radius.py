@@ -15,7 +15,15 @@ from scipy.spatial import KDTree
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.compiled import compiled, prefetch
 from pipeline.numerics.neighbors.exact import KD_TREE_MAX_DIMENSION, TREE_MARGIN
-from pipeline.numerics.neighbors.products import BLOCK_ENTRIES, PORTION, SINGLE, UNDERFLOW, Portion, distance_of_rows
+from pipeline.numerics.neighbors.products import (
+    BLOCK_ENTRIES,
+    PORTION,
+    SINGLE,
+    UNDERFLOW,
+    Portion,
+    distance_of_rows,
+    local_pieces,
+)
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Neighbors of all queries together: 2 GB as lists, and about as much while searching.
@@ -84,7 +92,7 @@ class RadiusSearch:
         self.points = points
         few = points.shape[1] <= KD_TREE_MAX_DIMENSION
         self._tree = KDTree(points) if few else None
-        self._pieces = [] if few else [_Piece(points, places) for places in _local_pieces(points)]
+        self._pieces = [] if few else [_Piece(points, places) for places in local_pieces(points, PORTION)]
 
     def lists(self, queries: AnyArray, radius: float, n_threads: int = 1, most: int = MOST_LISTED) -> RadiusLists:
         """Places and distances of the points within `radius` of each query."""
@@ -160,19 +168,6 @@ class _Piece:
         highest += np.abs(highest) * SINGLE
         rows, members = np.nonzero(room.products[: len(near)] <= highest.astype(np.float32)[:, None])
         return near[rows], self.places[members]
-
-
-def _local_pieces(points: AnyArray) -> Iterator[IntArray]:
-    """The places of all points, halved along the widest axis until small enough."""
-    pieces = [np.arange(len(points))]
-    while pieces:
-        piece = pieces.pop()
-        if len(piece) <= PORTION:
-            yield piece
-        else:
-            here, middle = points[piece], len(piece) // 2
-            order = np.argpartition(here[:, np.argmax(np.ptp(here, axis=0))], middle)
-            pieces += [piece[order[middle:]], piece[order[:middle]]]
 
 
 def joined_pairs(parts: list[Pairs]) -> Pairs:

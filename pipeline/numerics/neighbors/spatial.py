@@ -43,21 +43,28 @@ def cell_centers(sample: AnyArray, n_cells: int, seed: int) -> FloatArray:
     offset = sample.mean(axis=0, dtype=np.float64)
     points = np.empty(sample.shape, dtype=np.float32)
     np.subtract(sample, offset, out=points, casting="same_kind")
+    # All but the first of coinciding centers would stay empty.
+    centers = np.unique(kmeans(points, n_cells, ITERATIONS, seed=seed), axis=0) + offset
+    return np.asarray(centers[locality_order(centers)])
+
+
+def kmeans(
+    points: AnyArray, n_centers: int, n_iterations: int, seed: int | None = None, start: AnyArray | None = None
+) -> FloatArray:
+    """faiss' k-means centers (c, D) of float32 points (n, D), on one thread: the bytes depend on their number."""
     import faiss  # slow to import
 
+    options = {} if seed is None else {"seed": seed}
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
         with threadpool_limits(1):
-            kmeans = faiss.Kmeans(sample.shape[1], n_cells, niter=ITERATIONS, seed=seed, verbose=False)
-            kmeans.cp.min_points_per_centroid = 1
-            kmeans.cp.max_points_per_centroid = len(points)
-            kmeans.train(points)
+            search = faiss.Kmeans(points.shape[1], n_centers, niter=n_iterations, verbose=False, **options)
+            search.cp.min_points_per_centroid, search.cp.max_points_per_centroid = 1, len(points)
+            search.train(points, init_centroids=start)
     finally:
         faiss.omp_set_num_threads(threads)
-    # All but the first of coinciding centers would stay empty.
-    centers = np.unique(np.asarray(kmeans.centroids, dtype=np.float64), axis=0) + offset
-    return np.asarray(centers[locality_order(centers)])
+    return np.asarray(search.centroids, dtype=np.float64)
 
 
 def locality_order(points: FloatArray) -> IntArray:
