@@ -127,7 +127,10 @@ def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sampl
     size = min(n, checks.integer_in_range("sample_size", sample_size, 2, None, "an interval needs two points"))
     sample = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
     excess = np.concatenate(
-        [_excess_ranks(truth, seen, sample[i : i + RANKED_TOGETHER], k) for i in range(0, size, RANKED_TOGETHER)]
+        [
+            _excess_ranks(cdist(truth[rows], truth), cdist(seen[rows], seen), rows, k)
+            for rows in np.split(sample, range(RANKED_TOGETHER, size, RANKED_TOGETHER))
+        ]
     )
     scores = 1.0 - excess * (2.0 / (k * (2 * n - 3 * k - 1)))
     # Finite-population correction: no uncertainty is left if all points were sampled.
@@ -136,16 +139,10 @@ def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sampl
     return Estimate(value, max(0.0, value - NORMAL_95 * spread), min(1.0, value + NORMAL_95 * spread))
 
 
-def _excess_ranks(truth: FloatArray, seen: FloatArray, rows: IntArray, k: int) -> IntArray:
-    """The sum, for each of these points, by which the ranks in `truth` of its k nearest in `seen` exceed k."""
-    excess = np.empty(len(rows), dtype=np.int64)
-    _add_excess(cdist(truth[rows], truth), cdist(seen[rows], seen), rows, k, excess)
-    return excess
-
-
 @compiled
-def _add_excess(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int, excess: AnyArray) -> None:
-    """Ties go to the lower place in both."""
+def _excess_ranks(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int) -> IntArray:
+    """By how much, in sum, the ranks in truth of a point's k nearest in view exceed k; ties go to the lower place."""
+    excess = np.empty(len(rows), dtype=np.int64)
     nearest, apart, ranks = np.empty(k, np.int64), np.empty(k), np.empty(k, np.int64)
     for i in range(len(rows)):
         n_found = 0
@@ -166,6 +163,7 @@ def _add_excess(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int, e
                 value = in_truth[i, nearest[t]]
                 ranks[t] += in_truth[i, j] < value or (in_truth[i, j] == value and j < nearest[t])
         excess[i] = np.maximum(ranks - k, 0).sum()
+    return excess
 
 
 Measure = Callable[[FloatArray, FloatArray], float]

@@ -26,6 +26,7 @@ Positions are in a unit near their size; coinciding landmarks enter as one, with
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,10 +63,7 @@ class KernelMappingPlacer:
     coordinates: FloatArray
     coefficients: FloatArray
     widths: FloatArray
-
-    @property
-    def residual_degree(self) -> int:
-        return 0
+    residual_degree: ClassVar[int] = 0
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on other rows."""
@@ -235,10 +233,7 @@ class RbfPlacer:
     constant: FloatArray
     slopes: FloatArray
     spacing: float
-
-    @property
-    def residual_degree(self) -> int:
-        return 0
+    residual_degree: ClassVar[int] = 0
 
     @property
     def n_axes(self) -> int:
@@ -249,12 +244,10 @@ class RbfPlacer:
         residual is the dissimilarity to the nearest landmark in units of the landmarks' spacing."""
         rows = checked_rows(to_landmarks, len(self.coordinates))
         coordinates = np.empty((len(rows), self.coordinates.shape[1]))
-        places = _projected(self._model(), rows) / self.unit
+        model = LandmarkModel(self.axes, self.eigenvalues, self.row_means, self.grand_mean, self.eigenvalues)
+        places = project_moments(model, moments_of(model, rows)) / self.unit
         _evaluate(places, self.positions, self.weights, self.constant, self.slopes, coordinates)
         return Placement(coordinates, rows.min(axis=1).astype(np.float64) / self.spacing)
-
-    def _model(self) -> LandmarkModel:
-        return LandmarkModel(self.axes, self.eigenvalues, self.row_means, self.grand_mean, self.eigenvalues)
 
 
 def rbf_extension(between: ArrayLike, coordinates: ArrayLike, n_axes: int | None = None) -> RbfPlacer:
@@ -265,7 +258,7 @@ def rbf_extension(between: ArrayLike, coordinates: ArrayLike, n_axes: int | None
     model = _leading_axes(apart, min(AXES_TRIED[-1], max(1, len(kept) - 2)))
     unit = 2.0 ** np.frexp(np.abs(model.coordinates).max())[1]
     # Summed like any other point's, so that a landmark is placed exactly on itself.
-    positions = _projected(model, apart) / unit
+    positions = project_moments(model, moments_of(model, apart)) / unit
     q = _resolved_axes(n_axes, positions[kept], means)
     weights, polynomial = _solved(positions[kept, :q], means)
     weights_of_all = np.zeros_like(values)
@@ -314,11 +307,6 @@ def _leading_axes(between: FloatArray, at_most: int) -> LandmarkModel:
     q = min(at_most, int(np.count_nonzero(spectrum > LEAST_EIGENVALUE * spectrum[0])))
     axes = np.ascontiguousarray(with_fixed_signs(vectors[:, :q]) * np.sqrt(spectrum[:q]))
     return LandmarkModel(axes, spectrum[:q].copy(), squared.mean(axis=1), float(squared.mean()), spectrum.copy())
-
-
-def _projected(model: LandmarkModel, to_landmarks: AnyArray) -> FloatArray:
-    """z (p, q): positions of points along the landmarks' axes [T eq. 7]."""
-    return project_moments(model, moments_of(model, to_landmarks))
 
 
 def _resolved_axes(n_axes: int | None, positions: FloatArray, values: FloatArray) -> int:

@@ -323,19 +323,15 @@ def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntA
     row, higher row), a strict order, so no round closes a cycle.
     """
     links: list[Link] = []
+    _, first = np.unique(labels, return_index=True)
     current = labels
     while current.any():
         links.extend(sorted(set(_shortest_links(points, current))))
         lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
-        joined = graph_from_edges(len(labels), *_merged_edges(labels, low, high), np.zeros(len(labels) + len(links)))
-        current = component_labels(joined)
+        # Edges from every node to the first of its component, and the links.
+        starts, ends = np.concatenate([np.arange(len(labels)), low]), np.concatenate([first[labels], high])
+        current = component_labels(graph_from_edges(len(labels), starts, ends, np.zeros(len(starts))))
     return low, high, lengths
-
-
-def _merged_edges(labels: IntArray, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
-    """Edges from every node to the first of its component, and the links."""
-    _, first = np.unique(labels, return_index=True)
-    return np.concatenate([np.arange(len(labels)), starts]), np.concatenate([first[labels], ends])
 
 
 def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:

@@ -14,6 +14,7 @@ skipped: if neighbors form several groups, 0 is a repeated eigenvalue, and the f
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,10 +49,7 @@ class LlePlacer:
     between: FloatArray
     n_neighbors: int
     regularization: float
-
-    @property
-    def residual_degree(self) -> int:
-        return 2
+    residual_degree: ClassVar[int] = 2
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """The weighted mean of the nearest landmarks' coordinates [B eq. 16], ties by number; exactly a landmark's
@@ -103,28 +101,16 @@ def _lowest_pairs(weights: csr_array, n_components: int) -> tuple[FloatArray, Fl
     return eigenvalues[:n_components].copy(), np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
 
 
-def _reconstructed(
-    rows: AnyArray, between: FloatArray, n_neighbors: int, regularization: float, are_landmarks: bool
-) -> tuple[AnyArray, FloatArray, FloatArray]:
-    """Each row's nearest landmarks (p, k), their weights (p, k) and the squared error (p,) of their mean."""
-    neighbors = np.empty((len(rows), n_neighbors), dtype=np.int64)
-    weights, errors = np.empty((len(rows), n_neighbors)), np.empty(len(rows))
-    _reconstruct_all(rows, between, regularization, are_landmarks, neighbors, weights, errors)
-    return neighbors, weights, errors
-
-
 @compiled
-def _reconstruct_all(
-    rows: AnyArray,
-    between: AnyArray,
-    regularization: float,
-    are_landmarks: bool,
-    neighbors: AnyArray,
-    weights: AnyArray,
-    errors: AnyArray,
-) -> None:
-    """If the rows are the landmarks', none is its own neighbor."""
-    k = neighbors.shape[1]
+def _reconstructed(
+    rows: AnyArray, between: AnyArray, k: int, regularization: float, are_landmarks: bool
+) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Each row's nearest landmarks (p, k), their weights (p, k) and the squared error (p,) of their mean.
+
+    If the rows are the landmarks', none is its own neighbor.
+    """
+    neighbors = np.empty((len(rows), k), dtype=np.int64)
+    weights, errors = np.empty((len(rows), k)), np.empty(len(rows))
     distances, gram, factor = np.empty(k), np.empty((k, k)), np.empty((k, k))
     for i in range(len(rows)):
         _find_nearest(rows[i], i if are_landmarks else NOBODY, distances, neighbors[i])
@@ -135,6 +121,7 @@ def _reconstruct_all(
         size = _fill_gram(distances, neighbors[i], between, gram)
         _solve(gram, regularization, factor, weights[i])
         errors[i] = max(0.0, _quadratic_form(gram, weights[i])) * size * size
+    return neighbors, weights, errors
 
 
 @compiled

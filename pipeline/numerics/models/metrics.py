@@ -98,14 +98,6 @@ def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[Fl
     return _unit_rows("points", points, metric), _unit_rows("landmarks", landmarks, metric)
 
 
-def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
-    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros."""
-    units = np.zeros(rows.shape)
-    has_length = np.empty(len(rows), dtype=np.bool_)
-    _divide_by_length(rows, units, has_length)
-    return units, has_length
-
-
 def _checked(name: str, values: ArrayLike) -> AnyArray:
     array = checks.real_array(name, values, 2, allow_empty=name == "points")
     if array.shape[1] == 0:
@@ -138,12 +130,6 @@ def _require_lengths(name: str, has_length: BoolArray, metric: str, numbers: Int
             f"{name} has {len(bad)} {what}, first in row{'s' * (len(bad) > 1)} {listed}; "
             f"{metric!r} is not defined for them: drop those rows or use another metric."
         )
-
-
-def _centered(rows: AnyArray) -> FloatArray:
-    centered = np.empty(rows.shape)
-    _center(rows, centered)
-    return centered
 
 
 def _totals(points: AnyArray, landmarks: AnyArray, kind: int) -> FloatArray:
@@ -239,8 +225,12 @@ def _square(rows: AnyArray, lengths: AnyArray) -> None:
 
 
 @compiled
-def _divide_by_length(rows: AnyArray, units: AnyArray, has_length: AnyArray) -> None:
-    """Rows are first divided by their largest entry, so that no square overflows or vanishes."""
+def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
+    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros.
+
+    Rows are first divided by their largest entry, so that no square overflows or vanishes.
+    """
+    units, has_length = np.zeros(rows.shape), np.empty(len(rows), dtype=np.bool_)
     for i in range(len(rows)):
         largest, total = 0.0, 0.0
         for k in range(rows.shape[1]):
@@ -253,11 +243,13 @@ def _divide_by_length(rows: AnyArray, units: AnyArray, has_length: AnyArray) -> 
             length = math.sqrt(total)
             for k in range(rows.shape[1]):
                 units[i, k] = units[i, k] / length
+    return units, has_length
 
 
 @compiled
-def _center(rows: AnyArray, centered: AnyArray) -> None:
+def _centered(rows: AnyArray) -> FloatArray:
     """Rows less their means, computed relative to the first entry so that equal entries give exactly zeros."""
+    centered = np.empty(rows.shape)
     for i in range(len(rows)):
         origin, total = np.float64(rows[i, 0]), 0.0
         for k in range(rows.shape[1]):
@@ -266,6 +258,7 @@ def _center(rows: AnyArray, centered: AnyArray) -> None:
         mean = total / rows.shape[1]
         for k in range(rows.shape[1]):
             centered[i, k] = centered[i, k] - mean
+    return centered
 
 
 @dataclass(frozen=True)
@@ -295,13 +288,10 @@ class Kernel:
         if self.name == "cosine":
             return euclidean(*unit_vectors(rows, marks, "cosine"))
         if self.name == "rbf":
-            return self._radial(rows, marks)
+            values = squared_distances(rows, marks)
+            _to_radial(values, self.gamma)
+            return values
         return self._polynomial(rows, marks)
-
-    def _radial(self, points: AnyArray, landmarks: AnyArray) -> FloatArray:
-        values = squared_distances(points, landmarks)
-        _to_radial(values, self.gamma)
-        return values
 
     def _polynomial(self, points: AnyArray, landmarks: AnyArray) -> FloatArray:
         values = inner_products(points, landmarks)

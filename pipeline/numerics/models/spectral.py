@@ -23,6 +23,7 @@ do not say which object is which landmark: there a landmark's own entry must be 
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,10 +67,7 @@ class NystromPlacer:
     gamma: float
     affinity: bool
     clustering: bool
-
-    @property
-    def residual_degree(self) -> int:
-        return 0
+    residual_degree: ClassVar[int] = 0
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by dissimilarities (p, m), not squared, or by affinities, to the landmarks [B eq. 11, sec. 4.2].
@@ -236,8 +234,9 @@ def _require_positive(n_components: int, available: int, which: str) -> None:
         )
 
 
+@compiled
 def affinity_sums(
-    rows: AnyArray, factors: FloatArray, square_factors: FloatArray, gamma: float, affinity: bool, skip_zeros: bool
+    rows: AnyArray, factors: AnyArray, square_factors: AnyArray, gamma: float, affinity: bool, skip_zeros: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Sums over landmarks of the affinities K of points, in units of each point's largest, and that one's root (p,).
 
@@ -245,8 +244,24 @@ def affinity_sums(
     counts as affinity 0. The sums (d + 2, p) are of K factors (m, d), of K^2 square_factors (m,), and of K; they run
     over the landmarks in order and stay in range however far a point is.
     """
-    sums, roots = np.empty((factors.shape[1] + 2, len(rows))), np.empty(len(rows))
-    _sum_affinities(rows, gamma, affinity, skip_zeros, factors, square_factors, sums, roots)
+    n_points, m = rows.shape
+    d = factors.shape[1]
+    sums, roots = np.empty((d + 2, n_points)), np.empty(n_points)
+    totals = np.empty((d + 2, POINTS_PER_BLOCK))
+    origins, terms = np.empty(POINTS_PER_BLOCK), np.empty(POINTS_PER_BLOCK)
+    for first in range(0, n_points, POINTS_PER_BLOCK):
+        size = min(POINTS_PER_BLOCK, n_points - first)
+        block = rows[first : first + size]
+        _find_origins(block, gamma, affinity, skip_zeros, origins, roots[first : first + size])
+        totals[:] = 0.0
+        for i in range(m):
+            _fill_affinities(block, i, gamma, affinity, skip_zeros, origins, terms)
+            for k in range(d):
+                _add(totals[k], terms, factors[i, k], size)
+            _add(totals[d + 1], terms, 1.0, size)
+            for j in range(size):
+                totals[d, j] += terms[j] * terms[j] * square_factors[i]
+        sums[:, first : first + size] = totals[:, :size]
     return sums, roots
 
 
@@ -273,36 +288,6 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
         parts = b @ vectors[:, kept]
         missed = c - (parts / eigenvalues[kept]) @ parts.T
         return float(np.linalg.norm(missed) / np.linalg.norm(c))
-
-
-@compiled
-def _sum_affinities(
-    rows: AnyArray,
-    gamma: float,
-    affinity: bool,
-    skip_zeros: bool,
-    factors: AnyArray,
-    square_factors: AnyArray,
-    sums: AnyArray,
-    roots: AnyArray,
-) -> None:
-    n_points, m = rows.shape
-    d = factors.shape[1]
-    totals = np.empty((d + 2, POINTS_PER_BLOCK))
-    origins, terms = np.empty(POINTS_PER_BLOCK), np.empty(POINTS_PER_BLOCK)
-    for first in range(0, n_points, POINTS_PER_BLOCK):
-        size = min(POINTS_PER_BLOCK, n_points - first)
-        block = rows[first : first + size]
-        _find_origins(block, gamma, affinity, skip_zeros, origins, roots[first : first + size])
-        totals[:] = 0.0
-        for i in range(m):
-            _fill_affinities(block, i, gamma, affinity, skip_zeros, origins, terms)
-            for k in range(d):
-                _add(totals[k], terms, factors[i, k], size)
-            _add(totals[d + 1], terms, 1.0, size)
-            for j in range(size):
-                totals[d, j] += terms[j] * terms[j] * square_factors[i]
-        sums[:, first : first + size] = totals[:, :size]
 
 
 @compiled

@@ -19,6 +19,7 @@ smallest positive one, and a millionth of the largest.
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -70,10 +71,7 @@ class StressPlacer:
     knots: FloatArray
     lower: FloatArray
     upper: FloatArray
-
-    @property
-    def residual_degree(self) -> int:
-        return 1
+    residual_degree: ClassVar[int] = 1
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes do not depend on other rows.

@@ -117,8 +117,9 @@ class NeighborSearch:
             proposed, candidates = (np.reshape(part, (-1, n_candidates)) for part in answer)
             # Complete if a candidate lies clearly beyond the k-th: no other point can tie with that.
             complete = proposed[:, -1] > proposed[:, k - 1] * (1 + TREE_MARGIN)
-            rows = open_rows[complete]
-            _rank_candidates(self.points, queries, rows, candidates[complete].astype(np.int64), distances, indices)
+            places, rows = np.arange(len(self.points)), open_rows[complete]
+            nobody, proposals = np.full(len(queries), -1), candidates[complete].astype(np.int64)
+            insert_labelled(self.points, places, queries, nobody, rows, proposals, distances, indices)
             open_rows = open_rows[~complete]
         _rank_all(self.points, queries, open_rows, distances, indices)
 
@@ -140,18 +141,6 @@ def _all_distances(columns: AnyArray, queries: AnyArray, apart: AnyArray) -> Non
         for first in range(0, columns.shape[1], DIRECT_BLOCK):
             _squared_distances(columns, first, queries[i], apart[i, first : first + DIRECT_BLOCK])
         apart[i] = np.sqrt(apart[i])
-
-
-@compiled
-def _rank_candidates(
-    points: AnyArray, queries: AnyArray, rows: AnyArray, candidates: AnyArray, distances: AnyArray, indices: AnyArray
-) -> None:
-    for j in range(len(rows)):
-        i = rows[j]
-        n_found = 0
-        for c in range(candidates.shape[1]):
-            apart = distance_of_rows(points, candidates[j, c], queries, i)
-            n_found = insert_into_row(distances, indices, i, n_found, apart, candidates[j, c])
 
 
 @compiled

@@ -114,18 +114,13 @@ def _interleave(points: AnyArray, cells: AnyArray, n_cells: int, n_bits: int, pl
 ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 
 
-def within_reach(centers: FloatArray, probes: IntArray, apart: FloatArray, limits: FloatArray) -> BoolArray:
+@compiled
+def within_reach(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray) -> BoolArray:
     """Whether cells (p, c) may hold a point within the limit (p,) of each query.
 
     probes (p, c): numbers of cells, the nearest first. apart (p, c): the query's distances to their centers.
     """
     reached = np.ones(probes.shape, dtype=np.bool_)
-    _mark_reached(centers, probes, apart, limits, reached)
-    return reached
-
-
-@compiled
-def _mark_reached(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray, reached: AnyArray) -> None:
     rounding = ROUNDING * (centers.shape[1] + 8)
     for i in range(len(probes)):
         if not np.isfinite(limits[i]):
@@ -136,6 +131,7 @@ def _mark_reached(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: 
             # Distances are rounded, including those by which points were assigned to cells.
             slack = rounding * (limits[i] + apart[i, j]) ** 2
             reached[i, j] = gap <= 2.0 * limits[i] * distance_between(centers[probes[i, j]], home) + slack
+    return reached
 
 
 # Up to this dimension trees and boxes skip nearly all points; above, a search through cells is faster.
@@ -188,28 +184,6 @@ class LabelledTree:
         insert_labelled(self._points, self._labels, queries, own, rows, places, distances, found)
 
 
-def cell_boxes(points: AnyArray, sizes: IntArray) -> FloatArray:
-    """The bounding box (c, 2, D) of each of consecutive runs of points; that of an empty run is inside out."""
-    boxes = np.empty((len(sizes), 2, points.shape[1]))
-    boxes[:, 0], boxes[:, 1] = np.inf, -np.inf
-    _grow_boxes(points, sizes, boxes)
-    return boxes
-
-
-def box_gaps(homes: FloatArray, limits: FloatArray, boxes: FloatArray) -> FloatArray:
-    """The squared distance of each box (c, 2, D) from the nearest home box whose limit reaches it; inf if none does."""
-    gaps = np.full(len(boxes), np.inf)
-    _find_gaps(homes, limits, boxes, gaps)
-    return gaps
-
-
-def reaching(points: AnyArray, limits: FloatArray, sizes: IntArray, homes: FloatArray, boxes: FloatArray) -> BoolArray:
-    """Whether each point has one of the boxes within its limit; points come in runs of `sizes` with boxes `homes`."""
-    marked = np.zeros(len(points), dtype=np.bool_)
-    _mark_reaching(points, limits, sizes, homes, boxes, marked)
-    return marked
-
-
 def reached_boxes(
     points: AnyArray, limits: FloatArray, sizes: IntArray, boxes: FloatArray, known: IntArray
 ) -> tuple[IntArray, IntArray]:
@@ -225,7 +199,10 @@ def reached_boxes(
 
 
 @compiled
-def _grow_boxes(points: AnyArray, sizes: AnyArray, boxes: AnyArray) -> None:
+def cell_boxes(points: AnyArray, sizes: AnyArray) -> FloatArray:
+    """The bounding box (c, 2, D) of each of consecutive runs of points; that of an empty run is inside out."""
+    boxes = np.empty((len(sizes), 2, points.shape[1]))
+    boxes[:, 0], boxes[:, 1] = np.inf, -np.inf
     row = 0
     for cell in range(len(sizes)):
         for _ in range(sizes[cell]):
@@ -234,22 +211,26 @@ def _grow_boxes(points: AnyArray, sizes: AnyArray, boxes: AnyArray) -> None:
                 boxes[cell, 0, axis] = min(boxes[cell, 0, axis], value)
                 boxes[cell, 1, axis] = max(boxes[cell, 1, axis], value)
             row += 1
+    return boxes
 
 
 @compiled
-def _find_gaps(homes: AnyArray, limits: AnyArray, boxes: AnyArray, gaps: AnyArray) -> None:
+def box_gaps(homes: AnyArray, limits: AnyArray, boxes: AnyArray) -> FloatArray:
+    """The squared distance of each box (c, 2, D) from the nearest home box whose limit reaches it; inf if none does."""
+    gaps = np.full(len(boxes), np.inf)
     for home in range(len(homes)):
         squared_limit = _squared_reach(limits[home])
         for cell in range(len(boxes)):
             gap = _box_gap(homes[home, 0], homes[home, 1], boxes[cell])
             if gap <= squared_limit:
                 gaps[cell] = min(gaps[cell], gap)
+    return gaps
 
 
 @compiled
-def _mark_reaching(
-    points: AnyArray, limits: AnyArray, sizes: AnyArray, homes: AnyArray, boxes: AnyArray, marked: AnyArray
-) -> None:
+def reaching(points: AnyArray, limits: AnyArray, sizes: AnyArray, homes: AnyArray, boxes: AnyArray) -> BoolArray:
+    """Whether each point has one of the boxes within its limit; points come in runs of `sizes` with boxes `homes`."""
+    marked = np.zeros(len(points), dtype=np.bool_)
     near = np.empty(len(boxes), dtype=np.int64)
     first = 0
     for home in range(len(sizes)):
@@ -263,6 +244,7 @@ def _mark_reaching(
                         marked[row] = True
                         break
         first = last
+    return marked
 
 
 @compiled
