@@ -11,7 +11,7 @@ from pipeline.numerics.extension import project, restricted_reconstruction
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.geodesics.graph import neighbor_graph
 from pipeline.numerics.geodesics.rows import rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.landmarks.sampling import maxmin_landmarks
+from pipeline.numerics.landmarks.choices import chosen_rows
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
 from pipeline.types import FloatArray
@@ -29,7 +29,7 @@ def main() -> None:
     print("|---|---|---|---|---|")
     weights: tuple[DiagonalWeight, ...] = (1.0, "balanced")
     for m in (50, 500, 2000):
-        landmarks = maxmin_landmarks(training, m, seed=0)
+        landmarks = chosen_rows("maxmin", training, m, seed=0)
         rows = shortest_path_rows(graph, landmarks)
         model = classical_mds(rows[:, landmarks] ** 2, 2)
         for weight in weights:

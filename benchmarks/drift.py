@@ -18,7 +18,7 @@ from benchmarks.orchestration import TWO_WORKERS, in_own_process
 from pipeline.fanout import executor
 from pipeline.jobs.extend import extend
 from pipeline.jobs.fit import fit
-from pipeline.numerics.statistics.distributions import compared, gap_counts
+from pipeline.numerics.statistics import compared, gap_counts
 from pipeline.results.run import open_run
 from pipeline.settings import ExtendSettings, fit_settings, job_settings
 from pipeline.types import FloatArray

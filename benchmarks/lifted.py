@@ -11,7 +11,7 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension.placement import Placed, placed
 from pipeline.numerics.geodesics.graph import neighbor_graph
 from pipeline.numerics.geodesics.rows import rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.landmarks.sampling import maxmin_landmarks
+from pipeline.numerics.landmarks.choices import chosen_rows
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
 from pipeline.types import FloatArray, IntArray
@@ -27,7 +27,7 @@ def main() -> None:
     print("|---|---|---|---|")
     for k in NEIGHBORS:
         edges, indices = neighbors_within(training, k)
-        landmarks = maxmin_landmarks(training, N_LANDMARKS, seed=0)
+        landmarks = chosen_rows("maxmin", training, N_LANDMARKS, seed=0)
         rows = np.ascontiguousarray(shortest_path_rows(neighbor_graph(edges, indices), landmarks, 2).T)
         model = classical_mds(rows[landmarks] ** 2, 2)
         limit = np.quantile(_placed(model, rows, edges, indices).residual, 0.99)

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.jobs.study import study
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.landmarks.sampling import automatic_count
-from pipeline.numerics.statistics.quality import MeanError, good_enough
+from pipeline.numerics.statistics import MeanError, good_enough
 from pipeline.settings import StudySettings, job_settings
 from pipeline.types import AnyArray
 

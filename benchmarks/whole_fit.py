@@ -29,11 +29,10 @@ from pipeline.numerics.extension.reconstruction import resolved_weight
 from pipeline.numerics.geodesics.graph import UnionFind, collapse_duplicates, symmetric_csr
 from pipeline.numerics.geodesics.rows import nearby_order
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
-from pipeline.numerics.landmarks.sampling import maxmin_landmarks
+from pipeline.numerics.landmarks.choices import chosen_rows
 from pipeline.numerics.mds import LandmarkModel, classical_mds
 from pipeline.numerics.neighbors.spatial import cell_centers, cell_count, curve_places, sample_size
-from pipeline.numerics.statistics.distributions import sketch
-from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.numerics.statistics import continuity, normalized_stress, residual_variance, sketch, trustworthiness
 from pipeline.results.run import open_run
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -121,7 +120,7 @@ def bare_fit(points: FloatArray, n_landmarks: int) -> Timings:
         with _timed(times, "graph"):
             graph = symmetric(apart[:, 1:], neighbors[:, 1:])
         with _timed(times, "landmarks"):
-            landmarks = maxmin_landmarks(points, n_landmarks, 0)
+            landmarks = chosen_rows("maxmin", points, n_landmarks, 0)
             landmarks = landmarks[nearby_order(graph, landmarks)]
         with _timed(times, "rows"):
             rows = shortest_rows(graph, landmarks, pool)

@@ -9,7 +9,7 @@ from flows.reports import counted
 from flows.runner import Say
 from flows.terminal import command_line
 from pipeline.jobs.study import Study, Trial, study
-from pipeline.numerics.statistics.quality import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
+from pipeline.numerics.statistics import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
 from pipeline.results.run import in_words
 from pipeline.settings import ClusterSettings, FitSettings, StudySettings
 from pipeline.types import Json

@@ -16,7 +16,7 @@ from pipeline.jobs.study import study, tried_landmarks
 from pipeline.jobs.study_spaces import Chooser, by_points, drawn_sample, on_leading_axes, read_rows, spread_rows
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.landmarks.sampling import automatic_count
-from pipeline.numerics.statistics.quality import measure_of
+from pipeline.numerics.statistics import measure_of
 from pipeline.settings import StudySettings, fit_settings, job_settings
 from pipeline.sources import open_source
 

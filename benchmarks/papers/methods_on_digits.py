@@ -22,9 +22,9 @@ from benchmarks.papers.data import arrays
 from benchmarks.papers.embedding import Embedding, fitted, measured, nearest_columns, studied
 from benchmarks.papers.pictures import save
 from pipeline.methods import METHODS
-from pipeline.numerics.extension.kernel_mapping import kernel_mapping
-from pipeline.numerics.models.kernels import Kernel
-from pipeline.numerics.statistics.quality import residual_variance
+from pipeline.numerics.extension.interpolation import kernel_mapping
+from pipeline.numerics.models.metrics import Kernel
+from pipeline.numerics.statistics import residual_variance
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 N_TRAINING_OF_EACH, N_NEW_OF_EACH = 200, 50

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from pipeline.numerics.extension.rbf import rbf_extension
+from pipeline.numerics.extension.interpolation import rbf_extension
 from pipeline.numerics.models.spectral import NystromPlacer, spectral_embedding
 from pipeline.types import FloatArray
 

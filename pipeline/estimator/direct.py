@@ -30,8 +30,14 @@ from pipeline.estimator.spaces import (
 from pipeline.methods import named, uses
 from pipeline.numerics.checks import compared_number
 from pipeline.numerics.landmarks.choices import chosen_rows
-from pipeline.numerics.models.kernels import Kernel, automatic_gamma, dissimilarities_from_similarities
-from pipeline.numerics.models.metrics import SCALE_FREE, distances, require_directions
+from pipeline.numerics.models.metrics import (
+    SCALE_FREE,
+    Kernel,
+    automatic_gamma,
+    dissimilarities_from_similarities,
+    distances,
+    require_directions,
+)
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 

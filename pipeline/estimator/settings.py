@@ -17,7 +17,7 @@ from pipeline.numerics.extension.reconstruction import DiagonalWeight, check_wei
 from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice
-from pipeline.numerics.models.kernels import gamma_in_unit
+from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.plugins import load
 
 # Of two rows, the number that they are to each other.

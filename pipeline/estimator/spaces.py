@@ -19,7 +19,7 @@ from pipeline.numerics.extension.reconstruction import resolved_weight
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.geodesics.rows import farthest_nodes
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
-from pipeline.numerics.landmarks.greedy import choose_by_dissimilarities
+from pipeline.numerics.landmarks.choices import choose_by_dissimilarities
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import fitted_model

@@ -11,7 +11,7 @@ from pipeline.jobs.measured import chosen_gamma, measured
 from pipeline.jobs.plan import Plan, plan_fit
 from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.numerics.models.catalog import Choice
-from pipeline.numerics.models.kernels import gamma_in_unit
+from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input

@@ -2,7 +2,7 @@
 
 On a sample of the source every combination is fitted, rows that were held out are placed as `extend` would place them,
 and the distances between them are held against the true ones. What a fit of the whole source would take is predicted.
-The recommendation is the cheapest of those that are as good as the best (`numerics.statistics.quality`).
+The recommendation is the cheapest of those that are as good as the best (`numerics.statistics`).
 """
 
 from collections.abc import Callable
@@ -35,10 +35,8 @@ from pipeline.numerics.extension.reconstruction import resolved_weight
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import Choice, fitted_model
-from pipeline.numerics.models.kernels import Kernel, automatic_gamma
-from pipeline.numerics.models.metrics import SCALE_FREE, distances
-from pipeline.numerics.statistics import quality
-from pipeline.numerics.statistics.quality import MeanError, estimated, good_enough, measure_of
+from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma, distances
+from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
 from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_points
 from pipeline.types import FloatArray, IntArray
@@ -92,7 +90,7 @@ class Study:
     def recommended(self) -> Trial:
         """The cheapest of those as good as the best; of several that cost about the same, the best."""
         estimates, costs = [trial.error for trial in self.trials], [trial.seconds for trial in self.trials]
-        return self.trials[quality.recommended(estimates, costs)]
+        return self.trials[recommended(estimates, costs)]
 
     @cached_property
     def limit(self) -> float:

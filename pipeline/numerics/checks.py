@@ -1,4 +1,4 @@
-"""Checks of arguments. Each error names the argument, the value, the valid range and what to do."""
+"""Checks of arguments. Each error names the argument, its value, the valid range and what to do."""
 
 import math
 import reprlib
@@ -17,14 +17,14 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 # Squared dissimilarities that came from two float32 shortest-path runs differ by a few 1e-7 of their size;
 # anything beyond this is not rounding but an asymmetric dissimilarity.
 SYMMETRY_TOLERANCE = 1e-5
-# Of the largest entry: what cancellation leaves of a squared distance that should be 0.
+# Relative to the largest entry: what cancellation leaves of a squared distance that should be 0.
 ROUNDING_FLOOR = 1e-10
-# Sizes of data whose squared distances, summed, stay well within double precision.
+# Data within these sizes has squared distances whose sums stay well within double precision.
 SMALLEST_SIZE, LARGEST_SIZE = 1e-150, 1e150
 
 
 def integer_in_range(name: str, value: object, low: int, high: int | None, why: str) -> int:
-    """`value` as an int within [low, high], or an error that says so and `why`."""
+    """`value` as an int within [low, high]; the error explains the range by `why`."""
     if high is not None and high < low:
         raise InvalidInputError(f"{name}={value!r} cannot be used, and no other value can: {why}.")
     valid = f"at least {low}" if high is None else f"from {low} to {high}"
@@ -46,7 +46,7 @@ def number_in_range(name: str, value: object, low: float, high: float) -> float:
 
 
 def require_parameter(name: str, value: object) -> None:
-    """Refuse a value that is out of the range which the registry has for a parameter."""
+    """Refuse a value outside the range that the registry gives for a parameter."""
     valid = RANGES[name]
     if valid.whole:
         integer_in_range(name, value, int(valid.low), None if valid.high is None else int(valid.high), valid.about)
@@ -55,7 +55,7 @@ def require_parameter(name: str, value: object) -> None:
 
 
 def real_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: bool = False) -> AnyArray:
-    """`values` as a real numeric array of the given number of dimensions, float32 kept, other types as float64."""
+    """`values` as a real array with this number of dimensions; float32 is kept, other types become float64."""
     if isinstance(values, np.ma.MaskedArray):
         raise InvalidInputError(f"{name} is a masked array; drop or fill the masked entries first.")
     try:
@@ -76,9 +76,8 @@ def real_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: boo
 
 
 def require_finite(name: str, array: AnyArray) -> None:
-    """Refuse NaN and infinity, with their count and the first rows that have them."""
-    # A sum is finite only if every term is, and costs no temporary array; a finite array whose sum overflows
-    # falls through to the exact look below.
+    """Refuse NaN and infinity; the error has their count and the first rows that hold them."""
+    # A sum is finite only if every term is, and needs no temporary array; if it overflows, entries are checked below.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(array.sum()):
             return
@@ -118,7 +117,7 @@ def _size_message(name: str, largest: float) -> str:
 
 
 def require_nonnegative(name: str, array: AnyArray) -> None:
-    """Refuse negative entries, with the lowest and where it stands."""
+    """Refuse negative entries; the error has the lowest and its position."""
     lowest = array.min()
     if lowest < 0:
         where = tuple(int(i) for i in np.unravel_index(int(array.argmin()), array.shape))
@@ -126,7 +125,7 @@ def require_nonnegative(name: str, array: AnyArray) -> None:
 
 
 def squared_dissimilarity_matrix(name: str, values: ArrayLike, signed: bool = False) -> FloatArray:
-    """A fresh, exactly symmetric (m, m) float64 copy of checked squared dissimilarities, negative ones only if
+    """A new, exactly symmetric (m, m) float64 copy of squared dissimilarities, which may be negative only if
     `signed`."""
     array = real_array(name, values, 2)
     if array.shape[0] != array.shape[1]:
@@ -154,7 +153,7 @@ def _require_zero_diagonal(name: str, matrix: FloatArray, scale: float) -> None:
 
 def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
     deviation = np.abs(matrix - matrix.T)
-    # Rounding is relative to each entry; a bound relative to the largest would let an outlier hide anything.
+    # Relative to each entry: with a bound relative to the largest, an outlier could hide any asymmetry.
     allowed = SYMMETRY_TOLERANCE * np.maximum(np.abs(matrix), np.abs(matrix.T)) + ROUNDING_FLOOR * scale
     if (deviation > allowed).any():
         deviation[deviation <= allowed] = 0
@@ -166,20 +165,22 @@ def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
 
 
 def compared_number(value: object, signed: bool, words: Callable[[str], str]) -> float:
-    """What a function of the user's said of two objects as a number, negative only if `signed`; `words` name the
-    function, what it gave and the objects."""
+    """The result of a user's function of two objects as a number, negative only if `signed`.
+
+    `words` makes the beginning of the error message from the result's repr.
+    """
     try:
         number = float(value)  # type: ignore[arg-type]
         given = repr(number)
     except (TypeError, ValueError, OverflowError):
         number, given = math.nan, reprlib.repr(value)
-    # Written so that NaN fails it too.
+    # NaN fails this comparison too.
     if (-LARGEST_SIZE if signed else 0.0) <= number <= LARGEST_SIZE:
         return number
     wanted = "finite" if signed else "finite and at least 0"
     raise InvalidInputError(
-        f"{words(given)}; it must be {wanted}, and of a size up to {LARGEST_SIZE:g}: beyond, squares "
-        "would leave double precision."
+        f"{words(given)}; it must be {wanted}, and of a size up to {LARGEST_SIZE:g}: larger squares would leave "
+        "double precision."
     )
 
 

@@ -1,16 +1,10 @@
-"""The one place where loops are compiled: every kernel releases the GIL and is cached on disk.
+"""Compilation of loops with numba: every kernel releases the GIL and is cached on disk.
 
-Beside it, what compiled loops lack: a prefetch of memory ahead of its use, and eight numbers handled as one vector.
+Never `parallel=True`, because a kernel runs inside a task that already owns one thread; never `fastmath`, because
+reordered sums would make bytes depend on how a loop was vectorized.
 
-The one place where loops are compiled, so that every kernel releases the GIL and is cached on disk.
-
-Never `parallel=True` (a kernel runs inside a task that already owns one thread) and never `fastmath` (it would let
-the compiler reorder sums, and bytes would then depend on how a loop was vectorized).
-
-What compiled loops lack: a line of memory asked for ahead of its use, and eight numbers handled as one.
-
-The compiler does not vectorize a loop whose result decides a branch, and never prefetches by itself; here both are
-spelled out in its own intermediate language, which it turns into whatever instructions the processor has.
+`prefetch` and `relax` are written in LLVM's intermediate language: the compiler never prefetches by itself, and does
+not vectorize a loop whose result decides a branch.
 """
 
 from collections.abc import Callable
@@ -25,17 +19,17 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(function: Function) -> Function:
-    """`function` as machine code: no GIL, no reordering of floating point operations."""
+    """Compile `function` to machine code that holds no GIL and keeps the order of floating-point operations."""
     return _compiled(function)
 
 
 def inlined(function: Function) -> Function:
-    """A compiled helper that kernels call in their inner loops."""
+    """Compile a helper that is inlined into the kernels that call it."""
     return _compiled(function, inline="always")
 
 
 def warm_up() -> None:
-    """Have numba load all that it loads at the first call of anything compiled: a third of a second."""
+    """Make numba load now, in a third of a second, what it would load when a compiled function is first called."""
     _nothing()
 
 
@@ -43,7 +37,7 @@ def _compiled(function: Function, **options: Any) -> Function:
     try:
         return cast(Function, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:
-        # numba finds no folder it may write: a read-only install without a home. Compiling anew each time still works.
+        # numba finds no writable folder for its cache (read-only install, no home): compile in every process.
         return cast(Function, numba.njit(nogil=True, **options)(function))
 
 
@@ -52,19 +46,19 @@ def _nothing() -> None:
     pass
 
 
-# Doubles side by side: one line of the cache.
+# Doubles in one line of the cache.
 LANES = 8
 
 
 def _prefetch(_typing: Any, array: Any, place: Any) -> Any:
-    """Have the line of memory fetched in which `array[place]` begins, without waiting for it."""
+    """Ask for the cache line where `array[place]` begins, without waiting for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         fetch = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
         pointer = _pointer(context, builder, signature, arguments, 1, ir.IntType(8))
-        # To be read, to be kept in every cache, data.
+        # For reading, into all levels of cache, as data.
         builder.call(fetch, [pointer, *(ir.Constant(number, value) for value in (0, 3, 1))])
         return context.get_dummy_value()
 
@@ -72,8 +66,8 @@ def _prefetch(_typing: Any, array: Any, place: Any) -> Any:
 
 
 def _relax(_typing: Any, lengths: Any, start: Any, end: Any, _weight: Any) -> Any:
-    """Shorten the row `end` of `lengths` (n, LANES) where the way over the row `start` and an edge of `weight` is
-    shorter; whether any was."""
+    """Lower row `end` of `lengths` (n, LANES) to row `start` plus `weight` where that is less; return whether any entry
+    was."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         row = ir.VectorType(ir.DoubleType(), LANES)
@@ -95,7 +89,7 @@ relax = cast(Callable[..., bool], intrinsic(_relax))
 
 
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, which: int, to: Any) -> Any:
-    """The address at which the first argument's row begins that argument `which` numbers."""
+    """The address of the row of the first argument whose number is argument `which`."""
     kind = signature.args[0]
     array = context.make_array(kind)(context, builder, arguments[0])
     place = context.cast(builder, arguments[which], signature.args[which], types.intp)

@@ -1,4 +1,4 @@
-"""Made-up data whose right embedding is known."""
+"""Synthetic data whose right embedding is known."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from pipeline.types import FloatArray
 
 
 class SwissRoll(NamedTuple):
-    """points (n, 3), a sheet rolled up in space; sheet (n, 2), where each point lies on the flat sheet."""
+    """points (n, 3): a sheet rolled up in space. sheet (n, 2): where each point lies on the flat sheet."""
 
     points: FloatArray
     sheet: FloatArray

@@ -1,18 +1,13 @@
-"""Classical multidimensional scaling on the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1].
+"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], and other linear maps:
+preprocessing of the data, and the rigid motion that aligns two embeddings.
 
-| symbol     | variable                  | shape  |
-|------------|---------------------------|--------|
-| Delta_2    | squared_dissimilarities   | (m, m) |
-| B          | double_centered(...)      | (m, m) |
-| X          | model.coordinates         | (m, d) |
-| lam        | model.eigenvalues         | (d,)   |
-| mean_i     | model.row_means           | (m,)   |
-| g          | model.grand_mean          | ()     |
-
-Because X'X = diag(lam), every formula downstream is diagonal and needs no linear solve.
+Symbols: Delta_2 (m, m) squared_dissimilarities, B (m, m) double_centered(...), X (m, d) model.coordinates, lam (d,)
+model.eigenvalues, mean_i (m,) model.row_means, g model.grand_mean. Because X'X = diag(lam), every formula downstream is
+diagonal and needs no linear solve.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,16 +16,17 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.types import FloatArray
+from pipeline.numerics.compiled import compiled
+from pipeline.types import AnyArray, BoolArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class LandmarkModel:
-    """What the landmarks' classical scaling leaves behind: all that a new point needs, and figures of its fit.
+    """The landmarks' classical scaling: all that placing a new point needs, and its spectrum.
 
     `spectrum` (m,) holds every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is
-    what was added to every dissimilarity but those of an object to itself, and has to be to a new point's. `signed`
-    models are of squared dissimilarities that may be negative, as indefinite similarities give them.
+    added to all dissimilarities except an object's to itself, including those of new points. In a `signed` model
+    squared dissimilarities may be negative, as indefinite similarities make them.
     """
 
     coordinates: FloatArray
@@ -51,7 +47,7 @@ class LandmarkModel:
 
     @property
     def n_positive(self) -> int:
-        """How many eigenvalues stand above rounding error: the most components the landmarks can give."""
+        """Number of eigenvalues above rounding error: the most components that the landmarks support."""
         return count_positive(self.spectrum)
 
     @property
@@ -61,16 +57,15 @@ class LandmarkModel:
 
     @property
     def explained_mass(self) -> float:
-        """Share of the spectrum's positive sum that the kept components carry."""
+        """Share of the spectrum's positive sum in the kept components."""
         return float(self.eigenvalues.sum() / self.spectrum[self.spectrum > 0].sum())
 
 
 def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False) -> LandmarkModel:
-    """Embed m objects from their (m, m) squared dissimilarities; X = U sqrt(lam) of B = -1/2 P Delta_2 P.
+    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B.
 
-    With `signed` squares may be negative, as those are that indefinite similarities induce. The whole decomposition is
-    computed, not only its top: the negative mass and the number of usable components need all of it, and the first
-    components then have the same bytes for any `n_components`. It takes three (m, m) float64 arrays of memory.
+    All eigenvalues are computed: the negative mass and the number of usable components need them, and the first
+    components then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays.
     """
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
     d = _checked_n_components(n_components, len(delta2))
@@ -80,7 +75,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
             "use objects that differ."
         )
     row_means, grand_mean = delta2.mean(axis=1), float(delta2.mean())
-    # On one thread: the bytes of a decomposition depend on how many threads share it.
+    # The bytes of a decomposition depend on the number of threads.
     with threadpool_limits(1, "blas"):
         spectrum, vectors = eigh(double_centered(delta2), driver="evd", overwrite_a=True, check_finite=False)
     spectrum, vectors = spectrum[::-1], vectors[:, ::-1]
@@ -97,7 +92,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
 
 
 def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
-    """-1/2 P Delta_2 P with P = I - ee'/m, exactly symmetric if the argument is [T fig. 2]."""
+    """B = -1/2 P Delta_2 P with P = I - ee'/m, exactly symmetric if the argument is [T fig. 2]."""
     means = squared_dissimilarities.mean(axis=1)
     return np.asarray(-0.5 * (squared_dissimilarities - (means[:, None] + means) + means.mean()))
 
@@ -105,7 +100,7 @@ def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
 def with_fixed_signs(vectors: FloatArray) -> FloatArray:
     """Columns flipped so that the largest absolute entry of each is positive.
 
-    Of entries that tie up to rounding the first decides, or symmetric configurations would flip with the noise.
+    The first of entries that tie up to rounding decides; otherwise symmetric configurations would flip with the noise.
     """
     sizes = np.abs(vectors)
     deciding = np.argmax(sizes >= sizes.max(axis=0) * (1 - 1e-8), axis=0)
@@ -114,7 +109,7 @@ def with_fixed_signs(vectors: FloatArray) -> FloatArray:
 
 
 def count_positive(spectrum: FloatArray) -> int:
-    """Number of eigenvalues above what rounding leaves of a zero one."""
+    """Number of eigenvalues above rounding error."""
     floor = len(spectrum) * np.finfo(np.float64).eps * np.abs(spectrum).max()
     return int(np.count_nonzero(spectrum > floor))
 
@@ -133,3 +128,123 @@ def _require_positive(n_components: int, spectrum: FloatArray) -> None:
             f"n_components={n_components} is more than the dissimilarities support: their centered Gram matrix has "
             f"{available} positive eigenvalue{'s' * (available != 1)}; use n_components from 1 to {available}."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessing:
+    """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; each of the last three steps is optional.
+
+    Scaling by a power of two is exact and keeps every square within range.
+    """
+
+    exponent: int
+    dtype: np.dtype[Any]
+    center: FloatArray | None = None
+    spread: FloatArray | None = None
+    axes: FloatArray | None = None
+
+    @property
+    def result_exponent(self) -> int:
+        """The power of two that takes results back to the user's units; 0 for standardized data."""
+        return self.exponent if self.spread is None else 0
+
+    def apply(self, rows: AnyArray) -> AnyArray:
+        values: AnyArray = np.ldexp(rows.astype(self.dtype), -self.exponent)
+        if self.center is None:
+            return values
+        values = values - self.center
+        if self.spread is not None:
+            values /= self.spread
+        if self.axes is not None:
+            values = fixed_order_product(values, self.axes)
+        return values.astype(self.dtype)
+
+
+def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
+    """rows (p, D) times matrix (D, q), each entry summed over D in order: a row's bytes do not depend on other rows."""
+    out = np.empty((len(rows), matrix.shape[1]))
+    _multiply(np.ascontiguousarray(rows), np.ascontiguousarray(matrix), out)
+    return out
+
+
+@compiled
+def _multiply(rows: AnyArray, matrix: AnyArray, out: AnyArray) -> None:
+    for i in range(len(rows)):
+        out[i] = 0.0
+        for j in range(len(matrix)):
+            for k in range(matrix.shape[1]):
+                out[i, k] += rows[i, j] * matrix[j, k]
+
+
+def scatter_matrix(centered: FloatArray) -> FloatArray:
+    """Sum (D, D) over rows of their outer products, on one thread: the bytes depend on the number of threads."""
+    with threadpool_limits(1, "blas"):
+        return np.asarray(centered.T @ centered)
+
+
+def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
+    """The first axes (D, n_axes) of a scatter matrix, with positive largest entries, and their share of the
+    variance."""
+    with threadpool_limits(1, "blas"):
+        values, vectors = eigh(scatter)
+    axes = vectors[:, ::-1][:, :n_axes]
+    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(n_axes)])
+    total = float(values.sum())
+    return axes * signs, float(values[::-1][:n_axes].sum()) / total if total > 0 else 0.0
+
+
+class RigidMotion(NamedTuple):
+    """x -> x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
+
+    The points determine the turn in `rank` directions only; in the others it is as near to the identity as possible.
+    """
+
+    turn: FloatArray
+    shift: FloatArray
+    rank: int
+
+    def apply(self, points: FloatArray) -> FloatArray:
+        return points @ self.turn + self.shift
+
+
+def rigid_motion(points: FloatArray, onto: FloatArray) -> RigidMotion:
+    """The motion that takes points (n, d) closest to others (n, d) by the sum of squared distances; lengths are kept.
+
+    Orthogonal Procrustes (Schönemann 1966, Psychometrika 31): for centered A and B with U S V' the singular value
+    decomposition of A'B, the orthogonal Q that minimizes |A Q - B| is U V'.
+    """
+    center, target = points.mean(axis=0), onto.mean(axis=0)
+    a, b = _scaled(points - center), _scaled(onto - target)
+    turn, rank = _nearest_turn(a.T @ b, len(points))
+    return RigidMotion(turn, target - center @ turn, rank)
+
+
+def shared_rows(points: FloatArray, onto: FloatArray) -> BoolArray:
+    """Which rows have coordinates on both sides."""
+    return np.asarray(np.isfinite(points).all(axis=1) & np.isfinite(onto).all(axis=1))
+
+
+def rms_distance(points: FloatArray, others: FloatArray) -> float:
+    """Root mean square distance between points and others, row by row."""
+    largest = float(np.abs(points - others).max(initial=0.0))
+    if not largest:
+        return 0.0
+    return float(largest * np.sqrt((((points - others) / largest) ** 2).sum(axis=1).mean()))
+
+
+def _scaled(centered: FloatArray) -> FloatArray:
+    """Scaled by a power of two, which is exact, so that products neither overflow nor vanish."""
+    return np.ldexp(centered, -int(np.frexp(np.abs(centered).max(initial=0.0))[1]))
+
+
+def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
+    """U V' and the number of directions in which it is determined.
+
+    Where singular values vanish, any orthogonal map between the left and right null spaces is as good. The one nearest
+    to the identity does not depend on the bases that the decomposition happens to return.
+    """
+    u, s, vt = np.linalg.svd(products)
+    rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))
+    left, right = u[:, rank:], vt[rank:].T
+    inner_u, _, inner_vt = np.linalg.svd(left.T @ right)
+    return u[:, :rank] @ vt[:rank] + left @ (inner_u @ inner_vt) @ right.T, rank

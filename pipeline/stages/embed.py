@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.statistics.distributions import Sketch, merged, quantiles, sketch
+from pipeline.numerics.statistics import Sketch, merged, quantiles, sketch
 from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import IN_ROW_ORDER, gathered
 from pipeline.stages.placing import Placements, Placing, placing_memory

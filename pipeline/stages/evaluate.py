@@ -6,8 +6,14 @@ import numpy as np
 
 from pipeline.numerics.extension.placement import Model, answers_of
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
-from pipeline.numerics.statistics.distributions import gap_counts, two_sample_test
-from pipeline.numerics.statistics.quality import continuity, normalized_stress, residual_variance, trustworthiness
+from pipeline.numerics.statistics import (
+    continuity,
+    gap_counts,
+    normalized_stress,
+    residual_variance,
+    trustworthiness,
+    two_sample_test,
+)
 from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES
 from pipeline.stages.exchange import IN_ROW_ORDER

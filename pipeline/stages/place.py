@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.numerics.extension.joint import reconstruct_moments_jointly
 from pipeline.numerics.extension.reconstruction import Moments, arc_of_moments
-from pipeline.numerics.statistics.distributions import compared, gap_counts
+from pipeline.numerics.statistics import compared, gap_counts
 from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.placing import Placing, placing_memory

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
+from pipeline.numerics.mds import Preprocessing, principal_axes, scatter_matrix
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.cost import Cost, Shape

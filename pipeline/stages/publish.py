@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension.placement import TRUST
-from pipeline.numerics.statistics.quality import rigid_motion, rms_distance, shared_rows
+from pipeline.numerics.mds import rigid_motion, rms_distance, shared_rows
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import gather_rows

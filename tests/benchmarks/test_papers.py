@@ -17,7 +17,7 @@ from pipeline.numerics.extension import project, restricted_reconstruction
 from pipeline.numerics.landmarks.subset import trace_greedy
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.models.catalog import Choice, fitted_model
-from pipeline.numerics.models.kernels import Kernel
+from pipeline.numerics.models.metrics import Kernel
 
 
 def up_to_signs(coordinates, reference):

@@ -9,7 +9,7 @@ from pipeline.errors import ComponentWarning, InvalidInputError
 from pipeline.numerics.extension import project, restricted_reconstruction
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.mds import classical_mds
-from pipeline.numerics.statistics.quality import trustworthiness
+from pipeline.numerics.statistics import trustworthiness
 
 pytestmark = pytest.mark.data
 

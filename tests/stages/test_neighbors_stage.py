@@ -7,7 +7,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.neighbors import products
 from pipeline.numerics.neighbors.exact import neighbors_within
-from pipeline.numerics.statistics.quality import neighbor_recall
+from pipeline.numerics.statistics import neighbor_recall
 from pipeline.sources import open_source
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.graph import neighbors

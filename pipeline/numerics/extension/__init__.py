@@ -1,4 +1,5 @@
-"""New points in the landmarks' space: projection, restricted reconstruction, the arc between them, points jointly."""
+"""New points in the landmarks' space: projection, restricted reconstruction alone or jointly, and the arc between
+them."""
 
 from pipeline.numerics.extension.joint import joint_restricted_reconstruction
 from pipeline.numerics.extension.reconstruction import (

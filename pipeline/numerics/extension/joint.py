@@ -1,17 +1,10 @@
 """Restricted reconstruction of k points together [T sec. 6].
 
-min_Y 2||XY' - b||_F^2 + ||YY' - beta||_F^2, with beta (k, k) from the squared dissimilarities between the new points:
-beta_ij = -1/2 (alpha2_ij - mean(a2_i) - mean(a2_j) + g). Unlike for one point, nothing certifies that a
-minimum is the global one, so no guarantee is given: the answer is the best of several descents, in which single points
-also move globally, and never worse than the points reconstructed one by one. The Hessian is only ever applied, never
-formed: memory is k^2, not (k d)^2.
-
-| symbol  | variable          | shape  |
-|---------|-------------------|--------|
-| alpha_2 | squared_between   | (k, k) |
-| C       | inner             | (k, d) |
-| beta    | gram              | (k, k) |
-| Y       | coordinates       | (k, d) |
+Minimize over Y (k, d): 2||XY' - b||_F^2 + ||YY' - beta||_F^2 with beta (k, k), `gram`, from the squared dissimilarities
+between the new points, beta_ij = -1/2 (alpha2_ij - mean(a2_i) - mean(a2_j) + g), and C (k, d) = b'X, `inner`. Unlike
+for a single point, nothing certifies a global minimum: the result is the best of several descents, in which single
+points also move globally, and is never worse than reconstructing the points one by one. The Hessian is only applied,
+never formed, so memory is k^2 rather than (k d)^2.
 """
 
 import numpy as np
@@ -38,9 +31,9 @@ def joint_restricted_reconstruction(
 ) -> Reconstruction:
     """Positions of k points that also fit the (k, k) squared dissimilarities between them.
 
-    In the result `objective` holds each point's share (the rows of the Frobenius norms), so that its sum is the joint
-    objective without the constant 2||b||^2; `multipliers` are y'y - beta of each point; `ambiguous` marks points that
-    a reflection moves while leaving the joint objective as it is.
+    `objective` holds each point's share (the rows of the Frobenius norms), whose sum is the joint objective without the
+    constant 2||b||^2; `multipliers` are y'y - beta; `ambiguous` marks points that a reflection moves without changing
+    the joint objective.
     """
     between = checks.squared_dissimilarity_matrix("squared_between", squared_between)
     moments = landmark_moments(model, squared_to_landmarks)
@@ -53,12 +46,12 @@ def joint_restricted_reconstruction(
 
 
 def reconstruct_moments_jointly(model: LandmarkModel, moments: Moments, between: FloatArray) -> Reconstruction:
-    """Joint reconstruction of k points whose moments are known, from their (k, k) squared dissimilarities."""
-    # Work in units of lam_1, where every number of a well-posed problem is near 1 and one tolerance fits all.
+    """Joint reconstruction of k points from their moments and their (k, k) squared dissimilarities."""
+    # In units of lam_1 every number of a well-posed problem is near 1, so one tolerance fits all.
     unit = float(np.sqrt(model.eigenvalues[0]))
-    problem = _JointProblem(
-        model.eigenvalues / unit**2, moments.inner / unit**3, _gram(model, moments, between) / unit**2
-    )
+    # As mean(a2_i) = beta_i + g/2, the constants cancel, and the diagonal is beta itself.
+    gram = (moments.beta[:, None] + moments.beta - between) / 2
+    problem = _JointProblem(model.eigenvalues / unit**2, moments.inner / unit**3, gram / unit**2)
     single = reconstruct_moments(model, moments, 1.0)
     starts = [
         single.coordinates / unit,
@@ -101,10 +94,10 @@ class _JointProblem:
         return np.asarray(4 * V * self.eigenvalues + 4 * (mixed + mixed.T) @ Y + 4 * (Y @ Y.T - self.gram) @ V)
 
     def descend(self, start: FloatArray) -> FloatArray:
-        """The end of a trust-region Newton descent from `start`, or `start` itself if that did not get lower."""
+        """The end of a trust-region Newton descent from `start`, or `start` itself if that is not higher."""
         shape = start.shape
         tolerance = 1e-13 * (1 + float(np.abs(self.gram).max())) ** 1.5
-        from scipy.optimize import minimize  # slow to import, and only joint reconstruction needs it
+        from scipy.optimize import minimize  # slow to import
 
         result = minimize(  # type: ignore[call-overload]
             lambda y: self.objective(y.reshape(shape)),
@@ -118,7 +111,7 @@ class _JointProblem:
         return end if self.objective(end) < self.objective(start) else start
 
     def settle(self, start: FloatArray) -> FloatArray:
-        """Descents with global moves of single points between them, until neither gets lower."""
+        """Alternate descents and global moves of single points until neither lowers the objective."""
         Y = self.descend(start)
         for _ in range(MAX_SETTLING_ROUNDS):
             moved = self.descend(self.move_points(Y))
@@ -128,10 +121,10 @@ class _JointProblem:
         return Y
 
     def move_points(self, Y: FloatArray) -> FloatArray:
-        """Each point in turn at the global minimum of the joint objective, the others held where they are.
+        """Move each point in turn to the global minimum of the joint objective with the others fixed.
 
-        To a single point the others are further landmarks: 2||Xy - b||^2 + 2||Y_others y - beta_others||^2 + (y'y -
-        beta)^2 is its own restricted reconstruction, once diag(lam) + Y_others' Y_others is made diagonal.
+        The others act as further landmarks: 2||Xy - b||^2 + 2||Y_others y - beta_others||^2 + (y'y - beta)^2 is a
+        restricted reconstruction once diag(lam) + Y_others' Y_others is diagonalized.
         """
         Y = Y.copy()
         for i in range(len(Y)):
@@ -145,7 +138,8 @@ class _JointProblem:
         return Y
 
     def polish(self, Y: FloatArray) -> FloatArray:
-        """Newton steps while the gradient falls: near a minimum it still resolves what the objective no longer does."""
+        """Newton steps while the gradient falls: near a minimum it still resolves differences that the objective
+        cannot."""
         for _ in range(5):
             moved = Y + self.newton_step(Y)
             if not np.linalg.norm(self.gradient(moved)) < np.linalg.norm(self.gradient(Y)):
@@ -163,13 +157,9 @@ class _JointProblem:
         return np.asarray(step).reshape(Y.shape)
 
 
-def _gram(model: LandmarkModel, moments: Moments, between: FloatArray) -> FloatArray:
-    """beta (k, k); mean(a2_i) = beta_i + g/2, so the constants cancel and its diagonal is beta itself."""
-    return np.asarray((moments.beta[:, None] + moments.beta - between) / 2)
-
-
 def _best_factor(gram: FloatArray, inner: FloatArray) -> FloatArray:
-    """The (k, d) configuration nearest to the Gram matrix, turned to agree with C: right when its term dominates."""
+    """The (k, d) configuration nearest to the Gram matrix, rotated to agree with C: the right start when its term
+    dominates."""
     k, d = inner.shape
     eigenvalues, vectors = np.linalg.eigh(gram)
     top = min(k, d)
@@ -180,7 +170,8 @@ def _best_factor(gram: FloatArray, inner: FloatArray) -> FloatArray:
 
 
 def _with_consistent_signs(Y: FloatArray, ambiguous: BoolArray, gram: FloatArray) -> FloatArray:
-    """`Y` with the last coordinate of ambiguous points flipped, one by one, to agree with the Gram matrix."""
+    """`Y` with the last coordinate of ambiguous points flipped, one by one, where that agrees better with the Gram
+    matrix."""
     signed = Y.copy()
     for i in np.flatnonzero(ambiguous):
         placed = signed[:i]
@@ -193,7 +184,8 @@ def _with_consistent_signs(Y: FloatArray, ambiguous: BoolArray, gram: FloatArray
 
 
 def _reflection_is_as_good(problem: _JointProblem, Y: FloatArray, chosen: BoolArray) -> bool:
-    """Whether turning the last coordinate of all `chosen` points leaves the joint objective as it is."""
+    """Whether flipping the last coordinate of all `chosen` points leaves the joint objective unchanged up to
+    rounding."""
     reflected = Y.copy()
     reflected[chosen, -1] *= -1
     scale = np.abs(problem.gram).max() ** 2 + problem.eigenvalues[0] ** 2

@@ -1,15 +1,11 @@
-"""What a fitted model says of a point, whatever the method: coordinates, and columns that tell how far to trust them.
+"""Placing points by a fitted model of any method: coordinates, and trust columns that say how reliable they are.
 
-Classical models have two answers, the projection and the restricted reconstruction, and say how they differ. Every
-other way of placing points has one answer and one misfit.
+Classical models give two sets of coordinates, the projection and the restricted reconstruction; other methods one set
+and a misfit, `residual`. The trust columns of classical models [T sec. 5, 6]:
 
-How far to trust a point's coordinates [T sec. 5, 6].
-
-residual    beta - y'y at the projection y: the squared part of the point outside the landmarks' space for Euclidean
-            dissimilarities; for geodesics it can be negative
-multiplier  mu of the restricted reconstruction
-gap         distance between the projection and the restricted reconstruction
-nearest     distance to the nearest point that was fitted
+residual: beta - y'y at the projection y, for Euclidean dissimilarities the squared part of the point outside the
+landmarks' space; it can be negative for geodesics. multiplier: mu of the restricted reconstruction. gap: distance
+between projection and reconstruction. nearest: distance to the nearest fitted point.
 """
 
 from dataclasses import dataclass
@@ -17,7 +13,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments, reconstruct_moments
+from pipeline.numerics.extension.reconstruction import (
+    Moments,
+    MomentSums,
+    moments_of,
+    project_moments,
+    reconstruct_moments,
+)
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
@@ -25,7 +27,7 @@ TRUST = ("residual", "multiplier", "gap", "nearest")
 
 
 class Placed(NamedTuple):
-    """Both answers for p points, and how far to trust them."""
+    """Both sets of coordinates (p, d) of p points, and their trust columns (p,)."""
 
     projection: FloatArray
     restricted: FloatArray
@@ -37,13 +39,11 @@ class Placed(NamedTuple):
 
 def placed(model: LandmarkModel, to_landmarks: AnyArray, weight: float) -> Placed:
     """Place points by their (p, m) dissimilarities to the landmarks; a row's bytes depend on that row alone."""
-    sums = MomentSums(model, len(to_landmarks))
-    sums.add(to_landmarks)
-    return placed_by_moments(model, sums.moments(), weight)
+    return placed_by_moments(model, moments_of(model, to_landmarks), weight)
 
 
 def placed_by_moments(model: LandmarkModel, moments: Moments, weight: float) -> Placed:
-    """The same, of moments that are known."""
+    """Place points by their moments."""
     projection = project_moments(model, moments)
     answer = reconstruct_moments(model, moments, weight)
     return Placed(
@@ -57,7 +57,7 @@ def placed_by_moments(model: LandmarkModel, moments: Moments, weight: float) -> 
 
 
 def _squared_lengths(rows: FloatArray) -> FloatArray:
-    """Summed coordinate by coordinate: the order of a sum along rows depends on their number."""
+    """Summed coordinate by coordinate: the order of a sum along rows would depend on their number."""
     total = np.zeros(len(rows))
     for column in rows.T:
         total += column * column
@@ -65,16 +65,14 @@ def _squared_lengths(rows: FloatArray) -> FloatArray:
 
 
 def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatArray:
-    """The columns of TRUST (p, 4), taken to the user's units by a power of two.
-
-    A residual and a multiplier are squares of lengths, and scale as such.
-    """
+    """The columns of TRUST (p, 4) in the user's units, which are 2^exponent; residual and multiplier are squared
+    lengths."""
     squares = [np.ldexp(part, 2 * exponent) for part in (result.residual, result.multiplier)]
     return np.stack([*squares, *(np.ldexp(part, exponent) for part in (result.gap, nearest))], axis=1)
 
 
 class Placement(NamedTuple):
-    """Coordinates (p, d) of points, and a number (p,) for each that grows as it fits the landmarks less well."""
+    """Coordinates (p, d) of points, and a residual (p,) that grows as a point fits the landmarks less well."""
 
     coordinates: FloatArray
     residual: FloatArray
@@ -88,7 +86,7 @@ class Placer(Protocol):
 
     @property
     def residual_degree(self) -> int:
-        """The power of a length that the residual is: it scales so with the dissimilarities."""
+        """The power of a length that the residual is, which says how it scales with the dissimilarities."""
         ...
 
     def place(self, to_landmarks: AnyArray) -> Placement:
@@ -100,8 +98,7 @@ Model: TypeAlias = LandmarkModel | Placer
 
 
 class Answer(NamedTuple):
-    """Of p points: the answers (p, a d) side by side, the columns of trust (p, t), and whether a point has two equally
-    good answers (p,)."""
+    """Of p points: all coordinates (p, a d) side by side, trust columns (p, t), and whether each is ambiguous (p,)."""
 
     coordinates: FloatArray
     trust: FloatArray
@@ -109,7 +106,7 @@ class Answer(NamedTuple):
 
 
 class Sums(Protocol):
-    """Takes the dissimilarities of p points to the landmarks, some landmarks at a time, in their order."""
+    """Collects the dissimilarities of p points to the landmarks, some landmarks at a time, in their order."""
 
     def add(self, to_landmarks: AnyArray) -> None: ...
 
@@ -118,7 +115,7 @@ class Sums(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """A model that is asked about points. `degrees` are the powers of a length that the columns of trust are."""
+    """Places points by a model; `degrees` are the powers of a length that the trust columns are."""
 
     model: Model
     weight: float
@@ -140,29 +137,29 @@ class Answers:
 
     @property
     def takes_affinities(self) -> bool:
-        """Whether it is asked by affinities to the landmarks, which grow as points come nearer."""
+        """Whether points are given by affinities to the landmarks, which grow as points come nearer."""
         return bool(getattr(self.model, "affinity", False))
 
     def begin(self, n_points: int) -> Sums:
-        """Something to bring the points' dissimilarities into."""
+        """A collector of the points' dissimilarities."""
         if isinstance(self.model, LandmarkModel):
             return _ClassicalSums(self.model, self.weight, n_points)
         return _WholeRows(self.model)
 
     def of(self, to_landmarks: AnyArray) -> Answer:
-        """What is said of points, from their dissimilarities (p, m) to all landmarks."""
+        """Place points by their dissimilarities (p, m) to all landmarks."""
         sums = self.begin(len(to_landmarks))
         sums.add(to_landmarks)
         return sums.answer()
 
     def nothing(self, n_points: int) -> Answer:
-        """What is known of points that are not embedded."""
+        """NaN for points that are not embedded."""
         widths = len(self.coordinates) * self.n_components, len(self.columns)
         coordinates, trust = (np.full((n_points, width), np.nan) for width in widths)
         return Answer(coordinates, trust, np.zeros(n_points, dtype=np.bool_))
 
     def among_others(self, known: Answer, kept: BoolArray) -> Answer:
-        """Answers for those points that are kept, among all of them."""
+        """Answers for the `kept` points, put among all points."""
         if kept.all():
             return known
         everything = self.nothing(len(kept))
@@ -171,23 +168,23 @@ class Answers:
         return everything
 
     def stacked(self, parts: list[Answer]) -> Answer:
-        """Answers for consecutive points as one."""
+        """Concatenated answers of consecutive points."""
         return Answer(*(np.concatenate(columns) for columns in zip(self.nothing(0), *parts, strict=True)))
 
     def trust_in_units(self, answer: Answer, exponent: int) -> FloatArray:
-        """The columns of trust (p, t), taken to the user's units by a power of two."""
+        """The trust columns (p, t) in the user's units, which are 2^exponent."""
         return np.asarray(np.ldexp(answer.trust, np.array(self.degrees) * exponent))
 
 
 def answers_of(model: Model, weight: float = 1.0) -> Answers:
-    """Ask a model; `weight` is that of restricted reconstruction."""
+    """Ready to place points by a model; `weight` is that of restricted reconstruction."""
     if isinstance(model, LandmarkModel):
         return Answers(model, weight, ("projection", "restricted"), ("residual", "multiplier", "gap"), (2, 2, 1))
     return Answers(model, weight, ("projection",), ("residual",), (model.residual_degree,))
 
 
 class _ClassicalSums:
-    """Only the moments of each point are kept."""
+    """Keeps only the moments of each point."""
 
     def __init__(self, model: LandmarkModel, weight: float, n_points: int) -> None:
         self._model, self._weight, self._sums = model, weight, MomentSums(model, n_points)
@@ -202,7 +199,7 @@ class _ClassicalSums:
 
 
 class _WholeRows:
-    """Every dissimilarity is kept until all are there."""
+    """Keeps all dissimilarities until the rows are complete."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer

@@ -1,34 +1,18 @@
-"""The arc of answers from the projection to the restricted reconstruction [T sec. 5].
+"""Projection and restricted reconstruction of single points, and the arc between them [T eq. 4-12, sec. 5].
 
-y(x) = c / (lam + x) for x from 0 to mu. The paper expects singular values on the way; as mu >= -lam_d there are
-none. In the hard case (mu = -lam_d, c_d = 0) the curve ends short of the minimizer, and a straight piece along the
-last axis leads to it.
+Both need only d + 1 moments of a point's squared dissimilarities a_2 (p, m) to the landmarks: c = X'b (p, d), `inner`,
+and beta (p,) [T eq. 6, 9]. X is centered, so c = -1/2 X'(a_2 - mean_i); the mean of mean_i is g, so beta = mean(a_2) -
+g/2 = mean(a_2 - mean_i) + g/2.
 
-What a new point's dissimilarities say about it: c = X'b and beta, d + 1 numbers [T eq. 6, 9].
-
-| symbol | variable               | shape  |
-|--------|------------------------|--------|
-| a_2    | squared_to_landmarks   | (p, m) |
-| X      | model.coordinates      | (m, d) |
-| mean_i | model.row_means        | (m,)   |
-| g      | model.grand_mean       | ()     |
-| c      | inner                  | (p, d) |
-| beta   | beta                   | (p,)   |
-
-X is centered, so c = X'b = -1/2 X'(a_2 - mean_i): the constants of b drop out. And the mean of mean_i is g, so
-beta = mean(a_2) - g/2 = mean(a_2 - mean_i) + g/2.
-
-Projection, alias Nystrom extension [T eq. 4, 7, 8; G eq. 39, 60; B eq. 11, 15].
-
-Gower's formula for adding a point, kernel PCA, the eigenfunction formula, least squares on X and distance-based
-triangulation are all y = c / lam. ([G eq. 41] is printed with unsquared distances and a scalar average.)
-
-Restricted reconstruction of each point on its own, with a global guarantee [T eq. 10, 12, sec. 5].
-
-Where projection ignores whatever of a point lies outside the landmarks' space, restricted reconstruction also fits
-its squared length beta: min_y 2||Xy - b||^2 + w (y'y - beta)^2. The paper has w = 1. lam_d grows like m while the
-quartic term does not, so with many landmarks w = 1 hardly tells the two answers apart; w = m ("balanced") lets a
+Projection is y = c / lam: Gower's formula for adding a point, kernel PCA, Nystrom extension, least squares on X and
+distance-based triangulation alike [T eq. 4, 7, 8; G eq. 39, 60; B eq. 11, 15]. ([G eq. 41] is printed with unsquared
+distances and a scalar average.) It ignores whatever lies outside the landmarks' space; restricted reconstruction also
+fits the squared length beta: min_y 2||Xy - b||^2 + w (y'y - beta)^2, with a global guarantee [T eq. 10, 12, sec. 5].
+The paper has w = 1, which hardly matters with many landmarks because lam_d grows like m; w = m ("balanced") makes a
 residual count once it compares with lam_d / m, the variance of the last component.
+
+The arc is y(x) = c / (lam + x) for x from 0 to mu; as mu >= -lam_d, it has none of the singularities that the paper
+expects. In the hard case (mu = -lam_d, c_d = 0) it ends with a straight piece along the last axis.
 """
 
 from dataclasses import dataclass
@@ -44,10 +28,9 @@ from pipeline.numerics.extension.secular import solve_secular
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
-# Points per pass: their accumulators and differences stay in the first-level cache. Each point's sum runs over the
-# landmarks in order, whatever block it falls into, so this number does not touch the bytes of a result.
+# Points per pass: their accumulators and differences stay in the first-level cache. The number does not affect the
+# bytes of a result: each point's sum runs over the landmarks in order.
 POINTS_PER_BLOCK = 128
-LANDMARKS_PER_PASS = 4
 
 
 class Moments(NamedTuple):
@@ -60,46 +43,58 @@ class Moments(NamedTuple):
 def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> Moments:
     """The moments of points given by their (p, m) squared dissimilarities to the landmarks."""
     squared = _checked(model, squared_to_landmarks)
-    inner = np.empty((len(squared), model.n_components))
-    mean_excess = np.empty(len(squared))
-    coordinates, row_means = _padded(model.coordinates), _padded(model.row_means)
-    _accumulate(squared, coordinates, row_means, inner, mean_excess)
-    beta = mean_excess + model.grand_mean / 2
-    # Checked on the d + 1 sums, not on m entries a row: a NaN or infinity among the entries always reaches them.
-    if not (np.isfinite(inner).all() and (np.abs(beta) <= checks.LARGEST_SIZE).all()):
+    sums = np.zeros((model.n_components + 1, len(squared)))
+    _add_squares(squared, True, 0.0, model.coordinates, model.row_means, sums)
+    moments = _from_sums(model, sums)
+    # Checking the d + 1 sums is enough: NaN or infinity among the m entries always reaches them.
+    if not _are_usable(moments):
         checks.require_finite("squared_to_landmarks", squared)
         checks.require_not_too_large("squared_to_landmarks", squared)
-    return Moments(inner, beta)
+    return moments
+
+
+def moments_of(model: LandmarkModel, to_landmarks: AnyArray) -> Moments:
+    """The moments of points given by their (p, m) dissimilarities, not squared, to the landmarks."""
+    sums = MomentSums(model, len(to_landmarks))
+    sums.add(to_landmarks)
+    return sums.moments()
 
 
 class MomentSums:
-    """The moments of p points whose dissimilarities to the landmarks come a few landmarks at a time, in their order.
-
-    To the bit those that `landmark_moments` has of their squares: every point's sum runs over the landmarks in order.
-    """
+    """The moments of p points whose dissimilarities arrive a few landmarks at a time, in order; the same bits as
+    `landmark_moments` of the squares."""
 
     def __init__(self, model: LandmarkModel, n_points: int) -> None:
         self._model, self._n_added = model, 0
         self._sums = np.zeros((model.n_components + 1, n_points))
 
     def add(self, to_landmarks: AnyArray) -> None:
-        """Bring in the dissimilarities (p, b), not squared, to the next b landmarks; of signed ones the signed root."""
+        """Add the dissimilarities (p, b), not squared (signed roots if the model is signed), to the next b
+        landmarks."""
         landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
         model = self._model
-        _add_squares(to_landmarks, model.constant, model.coordinates[landmarks], model.row_means[landmarks], self._sums)
+        coordinates, row_means = model.coordinates[landmarks], model.row_means[landmarks]
+        _add_squares(to_landmarks, False, model.constant, coordinates, row_means, self._sums)
         self._n_added = landmarks.stop
 
     def moments(self) -> Moments:
-        """What the sums come to, once all landmarks are in; an error if they are not finite."""
+        """The moments once all landmarks are in; an error if they are not finite."""
         if self._n_added != self._model.n_landmarks:
             raise InvalidInputError(
-                f"dissimilarities to {self._n_added} landmarks were given, of {self._model.n_landmarks}; give all."
+                f"dissimilarities to {self._n_added} of {self._model.n_landmarks} landmarks were given; give all."
             )
-        inner = np.ascontiguousarray(-0.5 * self._sums[:-1].T)
-        beta = self._sums[-1] / self._n_added + self._model.grand_mean / 2
-        if not (np.isfinite(inner).all() and (np.abs(beta) <= checks.LARGEST_SIZE).all()):
+        moments = _from_sums(self._model, self._sums)
+        if not _are_usable(moments):
             raise InvalidInputError("dissimilarities to landmarks are NaN, infinite or too large to be squared.")
-        return Moments(inner, beta)
+        return moments
+
+
+def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
+    return Moments(np.ascontiguousarray(-0.5 * sums[:-1].T), sums[-1] / model.n_landmarks + model.grand_mean / 2)
+
+
+def _are_usable(moments: Moments) -> bool:
+    return bool(np.isfinite(moments.inner).all() and (np.abs(moments.beta) <= checks.LARGEST_SIZE).all())
 
 
 def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
@@ -114,64 +109,15 @@ def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
     return squared
 
 
-def _padded(per_landmark: FloatArray) -> FloatArray:
-    """Zeros appended up to a whole number of passes; a zero coordinate adds exactly nothing to a sum."""
-    extra = -len(per_landmark) % LANDMARKS_PER_PASS
-    return np.concatenate([per_landmark, np.zeros((extra, *per_landmark.shape[1:]))])
-
-
-@compiled
-def _accumulate(
-    squared: AnyArray, coordinates: AnyArray, row_means: AnyArray, inner: AnyArray, mean_excess: AnyArray
-) -> None:
-    """inner = -1/2 (squared - row_means) @ coordinates, and the row means of (squared - row_means)."""
-    n_points, m = squared.shape
-    d = coordinates.shape[1]
-    sums = np.empty((d + 1, POINTS_PER_BLOCK))
-    terms = np.zeros((LANDMARKS_PER_PASS, POINTS_PER_BLOCK))
-    for first in range(0, n_points, POINTS_PER_BLOCK):
-        size = min(POINTS_PER_BLOCK, n_points - first)
-        sums[:] = 0.0
-        for i in range(0, len(row_means), LANDMARKS_PER_PASS):
-            _load_terms(terms, squared, row_means, first, size, i)
-            for k in range(d):
-                x = coordinates[i : i + LANDMARKS_PER_PASS, k]
-                _add_terms(sums[k], terms, size, x[0], x[1], x[2], x[3])
-            _add_terms(sums[d], terms, size, 1.0, 1.0, 1.0, 1.0)
-        for j in range(size):
-            for k in range(d):
-                inner[first + j, k] = -0.5 * sums[k, j]
-            mean_excess[first + j] = sums[d, j] / m
-
-
-@compiled
-def _load_terms(terms: AnyArray, squared: AnyArray, row_means: AnyArray, first: int, size: int, landmark: int) -> None:
-    """terms[s, j] = squared - row_means for a pass of landmarks and a block of points; 0 past the last landmark."""
-    for s in range(LANDMARKS_PER_PASS):
-        if landmark + s < squared.shape[1]:
-            for j in range(size):
-                terms[s, j] = squared[first + j, landmark + s] - row_means[landmark + s]
-        else:
-            terms[s, :] = 0.0
-
-
-@compiled
-def _add_terms(sums: AnyArray, terms: AnyArray, size: int, x0: float, x1: float, x2: float, x3: float) -> None:
-    """sums[j] += x . terms[:, j], one landmark after the other: vectorized across points, never across landmarks."""
-    for j in range(size):
-        total = sums[j] + x0 * terms[0, j]
-        total = total + x1 * terms[1, j]
-        total = total + x2 * terms[2, j]
-        sums[j] = total + x3 * terms[3, j]
-
-
 @compiled
 def _add_squares(
-    to_landmarks: AnyArray, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
+    to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
 ) -> None:
-    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k], and the last of them with 1 for the coordinates.
+    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
 
-    The constant is added to all but the distance of an object to itself. Squares keep the sign of what is squared."""
+    Unless the dissimilarities are `squared`, the constant is added to positive ones, and squares keep the sign. Sums
+    are vectorized across points, never across landmarks, which are added in order.
+    """
     n_points, n_landmarks = to_landmarks.shape
     d = coordinates.shape[1]
     terms = np.empty(POINTS_PER_BLOCK)
@@ -179,9 +125,11 @@ def _add_squares(
         size = min(POINTS_PER_BLOCK, n_points - first)
         for i in range(n_landmarks):
             for j in range(size):
-                length = np.float64(to_landmarks[first + j, i])
-                length += constant if length > 0.0 else 0.0
-                terms[j] = length * abs(length) - row_means[i]
+                value = np.float64(to_landmarks[first + j, i])
+                if not squared:
+                    value += constant if value > 0.0 else 0.0
+                    value *= abs(value)
+                terms[j] = value - row_means[i]
             for k in range(d):
                 _add_term(sums[k, first : first + size], terms, coordinates[i, k])
             _add_term(sums[d, first : first + size], terms, 1.0)
@@ -194,15 +142,13 @@ def _add_term(sums: AnyArray, terms: AnyArray, x: float) -> None:
 
 
 def project(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> FloatArray:
-    """Coordinates (p, d) of points from their (p, m) squared dissimilarities to the landmarks.
-
-    A landmark's own row gives its own coordinates. A row's bytes do not depend on the rows beside it.
-    """
+    """Coordinates (p, d) of points from their (p, m) squared dissimilarities to the landmarks; a landmark's own row
+    gives its own coordinates. A row's bytes do not depend on other rows."""
     return project_moments(model, landmark_moments(model, squared_to_landmarks))
 
 
 def project_moments(model: LandmarkModel, moments: Moments) -> FloatArray:
-    """y = c / lam, for moments already computed."""
+    """y = c / lam."""
     return np.asarray(moments.inner / model.eigenvalues)
 
 
@@ -211,11 +157,8 @@ DiagonalWeight = float | Literal["balanced"]
 
 @dataclass(frozen=True, eq=False)
 class Reconstruction:
-    """Global minimizers and what they say.
-
-    coordinates (p, d); multipliers (p,), the mu of (diag(lam) + mu I) y = c; objective (p,) without the constant
-    2||b||^2; ambiguous (p,), True where another, distant answer is equally good up to rounding.
-    """
+    """Global minimizers: coordinates (p, d); multipliers (p,), the mu of (diag(lam) + mu I) y = c; objective (p,)
+    without the constant 2||b||^2; ambiguous (p,), True where a distant minimizer is equally good up to rounding."""
 
     coordinates: FloatArray
     multipliers: FloatArray
@@ -226,16 +169,16 @@ class Reconstruction:
 def restricted_reconstruction(
     model: LandmarkModel, squared_to_landmarks: ArrayLike, diagonal_weight: DiagonalWeight = 1.0
 ) -> Reconstruction:
-    """The best positions of points given their (p, m) squared dissimilarities, the landmarks held fixed.
+    """The best positions of points given their (p, m) squared dissimilarities to the fixed landmarks.
 
-    Among equally good answers the one with a positive last coordinate is given, and flagged as ambiguous.
+    Of equally good positions the one with a positive last coordinate is returned and flagged as ambiguous.
     """
     weight = resolved_weight(model, diagonal_weight)
     return reconstruct_moments(model, landmark_moments(model, squared_to_landmarks), weight)
 
 
 def reconstruct_moments(model: LandmarkModel, moments: Moments, weight: float) -> Reconstruction:
-    """Restricted reconstruction for moments already computed."""
+    """Restricted reconstruction from moments."""
     coordinates, multipliers, ambiguous = solve_secular(model.eigenvalues, moments.inner, moments.beta, weight)
     return Reconstruction(
         coordinates=coordinates,
@@ -252,7 +195,7 @@ def resolved_weight(model: LandmarkModel, diagonal_weight: DiagonalWeight) -> fl
 
 
 def check_weight(diagonal_weight: object) -> None:
-    """Refuse what is neither "balanced" nor a number for which the secular equation stays in range."""
+    """Refuse a weight that is neither "balanced" nor a number within range."""
     if isinstance(diagonal_weight, str):
         checks.one_of("diagonal_weight", diagonal_weight, ("balanced",))
     else:
@@ -270,18 +213,16 @@ def _objective(model: LandmarkModel, moments: Moments, weight: float, coordinate
     return np.asarray(2 * linear + weight * (length - moments.beta) ** 2)
 
 
-# Positions at which the curve's length is measured. They are even in the logarithm of the smallest denominator, where
-# y grows by at most a fixed factor from one to the next however close the pole is.
+# Positions at which the curve's length is measured, evenly spaced in the logarithm of the smallest denominator: from
+# one to the next y grows by at most a fixed factor, however close the pole is.
 LENGTH_SAMPLES = 16384
 
 
 def reconstruction_arc(
     model: LandmarkModel, squared_to_landmarks: ArrayLike, n_steps: int, diagonal_weight: DiagonalWeight = 1.0
 ) -> FloatArray:
-    """Positions (n_steps, d) of one point, given by its (m,) squared dissimilarities, evenly spaced by length.
-
-    The first is the projection, the last the reconstruction.
-    """
+    """Positions (n_steps, d), evenly spaced by length from the projection to the restricted reconstruction of one
+    point, given by its (m,) squared dissimilarities."""
     steps = checks.integer_in_range("n_steps", n_steps, 2, None, "both ends of the arc are given")
     squared = checks.real_array("squared_to_landmarks", squared_to_landmarks, 1)
     weight = resolved_weight(model, diagonal_weight)
@@ -289,7 +230,7 @@ def reconstruction_arc(
 
 
 def arc_of_moments(model: LandmarkModel, moments: Moments, steps: int, weight: float) -> FloatArray:
-    """The arc of one point whose moments are known."""
+    """The arc of one point from its moments."""
     end = reconstruct_moments(model, moments, weight).coordinates[0]
     arc = _evenly_spaced(model.eigenvalues, moments.inner[0], end, steps)
     arc[0], arc[-1] = project_moments(model, moments)[0], end
@@ -311,12 +252,12 @@ def _evenly_spaced(lam: FloatArray, c: FloatArray, end: FloatArray, n_steps: int
 
 def _curve(lam: FloatArray, c: FloatArray, end: FloatArray, parameters: FloatArray) -> FloatArray:
     """c / (lam + x), x = 0 at parameter 0 and mu at parameter 1."""
-    # A coordinate moves along the curve only if its own equation made it; the free part of the hard case did not.
+    # A coordinate follows the curve only if its own equation determines it; the free part of the hard case does not.
     active = (c != 0) & (np.sign(c) == np.sign(end))
     curve = np.zeros((len(parameters), len(c)))
     if active.any():
         nearest = np.flatnonzero(active)[-1]
-        # The last denominator lam + mu is taken from y = c / (lam + mu), which has the digits that lam + mu cancels.
+        # The last denominator comes from y = c / (lam + mu), which keeps the digits that computing lam + mu cancels.
         denominators = lam[nearest] * (c[nearest] / end[nearest] / lam[nearest]) ** parameters
         curve[:, active] = c[active] / (lam[active] - lam[nearest] + denominators[:, None])
     return curve

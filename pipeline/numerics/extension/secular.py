@@ -1,7 +1,7 @@
-r"""The secular equation of restricted reconstruction, solved for its global minimizer [T eq. 10, 12, sec. 5].
+"""The secular equation of restricted reconstruction, solved for its global minimizer [T eq. 10, 12, sec. 5].
 
-Minimize 2||Xy - b||^2 + w (y'y - beta)^2. With X'X = diag(lam), c = X'b and mu = w (y'y - beta), a stationary
-point satisfies (lam_k + mu) y_k = c_k. It is a global minimizer if and only if also mu >= -lam_d, because
+Minimize 2||Xy - b||^2 + w (y'y - beta)^2. With X'X = diag(lam), lam descending and positive, c = X'b and mu = w (y'y -
+beta), a stationary point satisfies (lam_k + mu) y_k = c_k. It is a global minimizer if and only if mu >= -lam_d, as
 
     F(z) - F(y) = 2 (z - y)'(diag(lam) + mu I)(z - y) + w (z'z - y'y)^2.
 
@@ -11,21 +11,11 @@ So there is one interval to search where [T sec. 5] considers d + 1, and on it
 
 strictly decreases: one root, or none (the hard case: mu = -lam_d).
 
-The root is found without brackets. S^(-1/2) is concave (Cauchy-Schwarz on S, S', S''), so its tangent at any point
-gives a model a / (mu + b)^2 <= S that touches there, and the model's root never exceeds the true one. Solving the
-model (a cubic with one positive root) repeatedly therefore climbs to the root from the left, monotonically and at
-least quadratically, however close to the pole the root lies.
-
-The unknown is measured from an origin near the root, x = mu - origin with origin 0 or -lam_d, and so are the
-poles: near the pole x keeps full relative precision, which y_d = c_d / x needs.
-
-| symbol | variable      | shape  |
-|--------|---------------|--------|
-| lam    | eigenvalues   | (d,)   | descending, positive
-| c      | inner         | (p, d) |
-| beta   | beta          | (p,)   |
-| w      | weight        | ()     |
-| mu     | multipliers   | (p,)   |
+No brackets are needed. S^(-1/2) is concave (Cauchy-Schwarz on S, S', S''), so its tangent at any point gives a model a
+/ (mu + b)^2 <= S that touches there, whose root never exceeds the true one. Solving the model repeatedly (a cubic with
+one positive root) climbs to the root from the left, monotonically and at least quadratically, however close the pole
+is. The unknown and the poles are measured from an origin near the root, 0 or -lam_d: near the pole x = mu - origin
+keeps the full relative precision that y_d = c_d / x needs.
 """
 
 import math
@@ -35,11 +25,11 @@ import numpy as np
 from pipeline.numerics.compiled import compiled, inlined
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
-# In units of lam_1: an inner product below this moves the objective by less than anything representable beside it;
-# above it squares and their inverses stay within double precision's range.
+# In units of lam_1: an inner product below this does not change the objective; above it, squares and their inverses
+# stay within double precision.
 NEGLIGIBLE = 1e-140
-# A point is ambiguous when its reflection in the last eigenspace explains the data equally well up to this relative
-# size; rounding in c and lam is a few orders below, a genuine preference in data far above.
+# A point is ambiguous if its reflection in the last eigenspace fits equally well up to this relative difference: a few
+# orders above rounding in c and lam, far below a genuine preference.
 AMBIGUITY_TOLERANCE = 1e-10
 MAX_ITERATIONS = 200
 
@@ -47,10 +37,11 @@ MAX_ITERATIONS = 200
 def solve_secular(
     eigenvalues: FloatArray, inner: FloatArray, beta: FloatArray, weight: float
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Global minimizers (p, d), multipliers (p,) and ambiguity flags (p,) of p independent problems.
+    """Global minimizers (p, d), multipliers (p,) and ambiguity flags (p,) of p problems: inner (p, d), beta (p,),
+    weight w.
 
-    In the hard case the free part goes to the last coordinate, positive. Works in units of a power of 4 near lam_1, so
-    that no scale overflows and a rescaling by powers of two gives the same bits.
+    In the hard case the free part goes to the last coordinate, positive. Units of a power of 4 near lam_1 keep any
+    scale from overflowing, and rescaling by powers of two gives the same bits.
     """
     exponent = int(np.frexp(eigenvalues[0])[1]) // 2
     unit = float(np.ldexp(1.0, exponent))
@@ -100,7 +91,7 @@ def _solve_all(
 
 @compiled
 def _root_near_pole(poles: AnyArray, c: AnyArray, start: float, w: float, h: float) -> tuple[float, float]:
-    """Root x >= 0 measured from -lam_d, and the free length along the last axis if this is the hard case."""
+    """Root x >= 0 measured from -lam_d, and the free length along the last axis in the hard case."""
     pole_part, rest = 0.0, 0.0
     for k in range(len(c)):
         if poles[k] > 0.0:
@@ -111,7 +102,7 @@ def _root_near_pole(poles: AnyArray, c: AnyArray, start: float, w: float, h: flo
         if rest <= h:
             return 0.0, math.sqrt(h - rest)
         return _root(poles, c, start, 0.0, w, h), 0.0
-    # The pole's own terms alone stay below S: their root is a positive lower bound, so no iterate reaches the pole.
+    # The pole's own terms are below S, so their root is a positive lower bound: no iterate reaches the pole.
     return _root(poles, c, start, _model_root(pole_part, 0.0, w, h), w, h), 0.0
 
 
@@ -119,14 +110,14 @@ def _root_near_pole(poles: AnyArray, c: AnyArray, start: float, w: float, h: flo
 def _root(poles: AnyArray, c: AnyArray, start: float, lowest: float, w: float, h: float) -> float:
     """The root of S(x) = x/w + h at or above `lowest`, where S has its poles at -poles."""
     x = _climb(poles, c, start, lowest, w, h)
-    # The models fix x to rounding of the poles; one Newton step on phi itself fixes it to rounding of S and h.
+    # The models determine x up to rounding of the poles; a Newton step on phi, up to rounding of S and h.
     s2, s3 = _power_sums(poles, c, x)
     return max(lowest, x + (s2 - x / w - h) / (2.0 * s3 + 1.0 / w))
 
 
 @compiled
 def _climb(poles: AnyArray, c: AnyArray, start: float, lowest: float, w: float, h: float) -> float:
-    """Tangent models from below until they no longer move the root."""
+    """Tangent models from below until the root no longer moves."""
     x = start
     climbing = False
     for _ in range(MAX_ITERATIONS):
@@ -159,8 +150,8 @@ def _power_sums(poles: AnyArray, c: AnyArray, x: float) -> tuple[float, float]:
 def _model_root(a: float, b: float, w: float, h: float) -> float:
     """The x > -b with a/(x + b)^2 = x/w + h: with s = x + b, the positive root of s^3 + q s^2 = a w, q = w h - b.
 
-    In units of r = (a w)^(1/3) the root u of u^3 + kappa u^2 = 1 is approached by Newton from the right of a convex
-    increasing piece, hence monotonically.
+    In units of r = (a w)^(1/3), Newton's method approaches the root u of u^3 + kappa u^2 = 1 monotonically from the
+    right, where the function is convex and increasing.
     """
     q = w * h - b
     r = float(np.cbrt(a * w))
@@ -172,7 +163,7 @@ def _model_root(a: float, b: float, w: float, h: float) -> float:
             break
         u = following
     if kappa < -1.0:
-        # x = s - b = -(w h) + (s + q): the sum cancels for large |kappa|, but s + q = a w / s^2 does not.
+        # x = s - b = -(w h) + (s + q): s - b cancels for large |kappa|, but s + q = a w / s^2 does not.
         return r / (u * u) - w * h
     return u * r - b
 
@@ -191,10 +182,8 @@ def _fill(y: AnyArray, poles: AnyArray, c: AnyArray, x: float) -> None:
 
 @inlined
 def _is_ambiguous(lam: AnyArray, y: AnyArray, x: float) -> bool:
-    """Whether the reflection of y in the eigenspace of lam_d is as good up to rounding, and elsewhere.
-
-    The reflection costs 8 c_free . y_free = 8 x |y_free|^2, small beside the objective's terms where x is small.
-    """
+    """Whether the reflection of y in the eigenspace of lam_d is distinct and equally good up to rounding. It costs 8
+    c_free . y_free = 8 x |y_free|^2, little beside the objective's terms if x is small."""
     d = len(lam)
     tolerance = AMBIGUITY_TOLERANCE * lam[0]
     if x > tolerance:

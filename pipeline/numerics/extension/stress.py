@@ -1,21 +1,13 @@
-"""One point among fixed landmarks, by the stress of that point alone [T sec. 4, sigma_out].
+"""Place one point among fixed landmarks by the stress of that point alone [T sec. 4, sigma_out].
 
-minimize over y:  sum_i w_i [(d_i - c_i)^2 - s d_i^2],  d_i = |y - x_i|,  c_i = d_i brought into [lower_i, upper_i]
+minimize over y:  sum_i w_i [(d_i - c_i)^2 - s d_i^2],  d_i = |y - x_i|,  c_i = d_i clipped to [lower_i, upper_i]
 
-For metric scaling and Sammon's, both ends of the interval are the dissimilarity and s = 0. For non-metric scaling
-they are the disparities fitted to it, apart only where dissimilarities tie, and s is the squared stress, the
-multiplier of its denominator: so a landmark's own row is stationary at its own place. Newton steps, damped until they
-lower the sum, converge quadratically; as there can be several minima, several descents are tried.
+For metric and Sammon scaling the interval is the dissimilarity itself and s (`slack`) = 0. For non-metric scaling it
+holds the disparities fitted to the dissimilarity, which differ only where dissimilarities tie, and s is the squared
+stress, the multiplier of its denominator, so a landmark's own row is stationary at its own place. Newton steps, damped
+until they lower the sum, converge quadratically; several descents are tried, as there can be several minima.
 
-Every sum runs over the landmarks in LANES interleaved parts, in an order that depends on nothing but their number.
-
-| symbol | variable          | shape  |
-|--------|-------------------|--------|
-| X'     | frame.columns     | (d, m) |
-| a      | rows              | (p, m) |
-| w      | weights           | (p, m) |
-| s      | slack             | ()     |
-| c/d    | pull              | (m,)   | 0 where d = 0
+Every sum runs over the landmarks in LANES interleaved parts, in an order that depends only on their number.
 """
 
 import math
@@ -27,17 +19,17 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.extension.placement import Placement
 from pipeline.types import AnyArray, FloatArray
 
-# So many sums side by side keep a processor's vector units busy.
+# Interleaved sums: enough to keep a processor's vector units busy.
 LANES = 64
 MAX_STEPS = 200
-# Relative to the configuration's size: the step that ends a descent, and how near it comes to the end of an earlier
-# one before it is taken to lead there too.
+# Relative to the configuration's size: the step that ends a descent, and the distance from an earlier descent's end at
+# which it is taken to lead there too.
 FINE_STEP, SAME_PLACE = 1e-12, 1e-3
 OFFSET = 1e-3
-# The end of a later descent is taken only if it is lower by more than rounding.
+# A later descent wins only if it ends lower by more than rounding.
 MARGIN = 1e-9
-# Every point starts beside its two nearest landmarks and at its projection; if these lead to different places, or if
-# only some landmarks count, which makes for more minima, also beside so many of the next nearest.
+# Starts beside the two nearest landmarks and at the projection; if these lead to different places, or if only some
+# landmarks count, which makes for more minima, further starts beside the next nearest.
 FIRST_STARTS, FURTHER_STARTS = 3, 6
 EPSILON, LARGE = float(np.finfo(np.float64).eps), 1e100
 
@@ -60,11 +52,9 @@ Given: TypeAlias = tuple[AnyArray, AnyArray, AnyArray, float]
 
 
 class Room(NamedTuple):
-    """Where one point is worked on.
-
-    differences (d, m): y - x_i. terms (4, m): w (1 - s - c/d); w (c/d) / d^2; two for the moment. matrices (2, d, d):
-    the second derivative and its factor, lower triangles. vectors (4, d): y, gradient, step, trial.
-    """
+    """Workspace for one point: differences (d, m), y - x_i; terms (4, m), w (1 - s - c/d), w (c/d) / d^2 (both with c/d
+    = 0 where d = 0) and two spare; matrices (2, d, d), lower triangles of the second derivative and its factor; vectors
+    (4, d), y, gradient, step, trial."""
 
     differences: AnyArray
     terms: AnyArray
@@ -74,7 +64,7 @@ class Room(NamedTuple):
 
 
 def frame_of(coordinates: FloatArray) -> Frame:
-    """Landmarks with coordinates (m, d) that are centered and along their principal axes, so that X'X is diagonal."""
+    """Landmarks with coordinates (m, d) centered and along their principal axes, so that X'X is diagonal."""
     spread = (coordinates**2).sum(axis=0)
     inverse = np.where(spread > 1e-20 * spread.max(), -0.5 / np.maximum(spread, 1e-300), 0.0)[:, None] * coordinates.T
     squares = (coordinates**2).sum(axis=1)
@@ -90,7 +80,7 @@ def padded(per_landmark: FloatArray) -> FloatArray:
 def settle(
     frame: Frame, rows: FloatArray, intervals: tuple[FloatArray, FloatArray], weights: FloatArray, slack: float
 ) -> Placement:
-    """Place p points by their dissimilarities (p, m), the ends of the intervals that these stand for, and weights.
+    """Place p points by their dissimilarities (p, m), the intervals that these stand for, and weights (p, m).
 
     The descent that starts beside the nearest landmark wins ties. The residual is the root mean square of d - c.
     """
@@ -135,7 +125,7 @@ def _room(frame: Frame) -> Room:
 
 @compiled
 def _counting(frame: Frame, given: Given) -> tuple[Frame, Given, Room]:
-    """The same with only those landmarks that have weight, and room for them; nothing of `inverse` is needed there."""
+    """The same with only the landmarks that have weight, and a workspace for them; `inverse` is not needed there."""
     which = np.flatnonzero(given[2])
     m = -(-len(which) // LANES) * LANES
     columns, kept = np.zeros((len(frame.columns), m)), np.zeros((3, m))
@@ -148,7 +138,7 @@ def _counting(frame: Frame, given: Given) -> tuple[Frame, Given, Room]:
 
 @compiled
 def _list_nearest(row: AnyArray, nearest: AnyArray) -> int:
-    """The landmarks with the least dissimilarities, rising, the lower one first in ties; how many there are."""
+    """Fill in the landmarks with the least dissimilarities, rising, ties by number; return how many."""
     n = 0
     for i in range(len(row)):
         if n < len(nearest) or row[i] < row[nearest[n - 1]]:
@@ -163,7 +153,7 @@ def _list_nearest(row: AnyArray, nearest: AnyArray) -> int:
 
 @compiled
 def _put_best_first(frame: Frame, row: AnyArray, given: Given, room: Room, nearest: AnyArray) -> None:
-    """Of several landmarks at dissimilarity 0, which need not coincide, begin at the one with the lowest value."""
+    """Of several landmarks at dissimilarity 0, which need not coincide, put the one with the lowest value first."""
     best, lowest = nearest[0], np.inf
     for i in range(len(row)):
         if row[i] == 0.0:
@@ -180,10 +170,8 @@ def _put_best_first(frame: Frame, row: AnyArray, given: Given, room: Room, neare
 
 @compiled
 def _project(frame: Frame, given: Given, room: Room, projection: AnyArray) -> None:
-    """y = -1/2 (X'X)^+ X'(t^2 - |x|^2), exact where distances to the landmarks are [T eq. 8]; and a little off that.
-
-    If the landmarks do not fill the space, derivatives there say nothing about leaving their plane.
-    """
+    """y = -1/2 (X'X)^+ X'(t^2 - |x|^2), exact for distances to the landmarks [T eq. 8], moved a little off their plane:
+    if they do not fill the space, derivatives within it say nothing about leaving it."""
     lower, upper, excess = given[0], given[1], room.terms[2]
     for i in range(len(excess)):
         length = 0.5 * (lower[i] + upper[i])
@@ -195,10 +183,8 @@ def _project(frame: Frame, given: Given, room: Room, projection: AnyArray) -> No
 
 @compiled
 def _set_start(frame: Frame, given: Given, projection: AnyArray, nearest: AnyArray, start: int, y: AnyArray) -> None:
-    """The projection, or at the right distance from one of the nearest landmarks, in the direction of the projection.
-
-    Not at that landmark itself, where the sum has a peak that no derivative shows, unless the distance is 0.
-    """
+    """The projection, or the position at the right distance from one of the nearest landmarks, in the projection's
+    direction: the landmark itself is a peak that no derivative shows, unless the distance is 0."""
     y[:] = projection
     if start == min(FIRST_STARTS - 1, len(nearest)):
         return
@@ -217,8 +203,8 @@ def _set_start(frame: Frame, given: Given, projection: AnyArray, nearest: AnyArr
 def _descend(frame: Frame, given: Given, ends: AnyArray, room: Room) -> tuple[float, float]:
     """Damped Newton steps from room.vectors[0], in place; the value and the squared misfit at the end.
 
-    The value is infinite if y came to the end of an earlier descent. No second derivative exceeds 2 sum w, so that a
-    damping of that size makes any step a descent.
+    The value is infinite if y came to the end of an earlier descent. No second derivative exceeds 2 sum w, so damping
+    of that size makes any step a descent.
     """
     y, step, trial = room.vectors[0], room.vectors[2], room.vectors[3]
     bound, damping = 2.0 * _sum(given[2], room.lanes), 0.0
@@ -255,7 +241,7 @@ def _is_near(y: AnyArray, ends: AnyArray, radius: float) -> bool:
 
 @compiled
 def _evaluate(y: AnyArray, columns: AnyArray, given: Given, room: Room) -> tuple[float, float, float]:
-    """The value at y, its squared misfit and its rounding error; what derivatives need is left in `room`."""
+    """The value at y, its squared misfit and its rounding error; leaves in `room` what derivatives need."""
     lower, upper, weights, slack = given
     coefficients, bends, misfits, squares = room.terms
     squares[:] = 0.0
@@ -283,7 +269,8 @@ def _evaluate(y: AnyArray, columns: AnyArray, given: Given, room: Room) -> tuple
 
 @compiled
 def _solve(room: Room, bound: float, damping: float) -> float:
-    """step = (second derivative + damping)^-1 gradient, with so much more damping, returned, as makes that definite."""
+    """step = (second derivative + damping)^-1 gradient, with the damping raised until that is definite, and
+    returned."""
     gradient, step, second, factor = room.vectors[1], room.vectors[2], room.matrices[0], room.matrices[1]
     _fill_second_derivative(room)
     while not _factor(second, damping, 1e-12 * bound, factor) and damping < LARGE * bound:
@@ -313,7 +300,7 @@ def _fill_second_derivative(room: Room) -> None:
 
 @compiled
 def _factor(second: AnyArray, damping: float, least: float, factor: AnyArray) -> bool:
-    """Cholesky's factor of the second derivative plus damping; False if a pivot is not above `least`."""
+    """Cholesky factor of the second derivative plus damping; False if a pivot is not above `least`."""
     for k in range(len(second)):
         for other in range(k):
             factor[k, other] = second[k, other] - _short_dot(factor[k], factor[other], other)

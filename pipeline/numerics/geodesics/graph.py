@@ -1,13 +1,6 @@
-"""The neighbor graph: duplicates collapsed, edges in both directions, zero weights kept; and its components.
-
-The neighbor graph: exact duplicates collapsed, edges in both directions, zero weights kept.
-
-Connected components of the neighbor graph, and what to do when there are several.
-
-error    refuse, listing their sizes and the remedies
-bridge   join them by the shortest links between them (a minimum spanning tree over components)
-largest  keep the largest; the points of the others get no coordinates
-"""
+"""The neighbor graph (duplicates collapsed, edges in both directions, zero weights kept), its components, and policies
+for several of them: `error` refuses, `bridge` joins them by the shortest links between them (a minimum spanning tree
+over components), `largest` keeps the largest and gives other points no coordinates."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
@@ -23,7 +16,7 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
-# Edges of a node from which on sorting them by comparing neighbors takes too long.
+# Nodes with more edges than this are sorted by merging rather than insertion.
 MANY_EDGES = 64
 
 
@@ -36,11 +29,9 @@ class Collapsed(NamedTuple):
 
 
 def collapse_duplicates(points: ArrayLike) -> Collapsed:
-    """One node for each group of identical rows, numbered by first appearance.
-
-    Rows are compared by a hash first: only those that share theirs with another are compared in full.
-    """
-    # Adding 0 turns -0 into +0: equal numbers then have equal bytes.
+    """One node for each group of identical rows, numbered by first appearance; only rows with equal hashes are
+    compared."""
+    # Adding 0 turns -0 into +0, so that equal numbers have equal bytes.
     array = np.ascontiguousarray(checks.real_array("points", points, 2, allow_empty=True) + 0)
     checks.require_finite("points", array)
     everything = np.arange(len(array))
@@ -53,7 +44,7 @@ def collapse_duplicates(points: ArrayLike) -> Collapsed:
 
 
 def _sharing_their_hash(array: AnyArray) -> IntArray:
-    """Rows, rising, whose bytes may be those of another row."""
+    """Rows, rising, whose hash is that of another row."""
     hashes = np.empty(len(array), dtype=np.uint64)
     _hash_rows(array.view(np.uint32), hashes)
     order = np.argsort(hashes)
@@ -62,7 +53,7 @@ def _sharing_their_hash(array: AnyArray) -> IntArray:
 
 
 def _first_equal(array: AnyArray) -> IntArray:
-    """For each row the first that has the same bytes."""
+    """For each row the first one with the same bytes."""
     if not len(array):
         return np.empty(0, dtype=np.int64)
     as_bytes = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
@@ -82,10 +73,10 @@ def _hash_rows(words: AnyArray, hashes: AnyArray) -> None:
 
 
 def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
-    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors.
+    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors (n, k).
 
-    A zero weight is an edge of no length, not a missing one: the matrix stores it, and nothing here adds or
-    compares sparse matrices, which would drop it.
+    A zero weight is an edge of length 0, not a missing one: nothing here adds or compares sparse matrices, which would
+    drop it.
     """
     n, k = indices.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
@@ -93,7 +84,7 @@ def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
 
 
 def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
-    """`graph` with more undirected edges, its weights' dtype kept."""
+    """`graph` with further undirected edges; the dtype of its weights is kept."""
     rows = np.repeat(np.arange(graph.shape[0], dtype=np.int64), np.diff(graph.indptr))
     return graph_from_edges(
         graph.shape[0],
@@ -104,7 +95,7 @@ def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: Floa
 
 
 def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
-    """Symmetric CSR graph of undirected edges; of an edge given several times the shortest is kept."""
+    """Symmetric CSR graph of undirected edges; of repeated edges the shortest is kept."""
     _check_edges(n_nodes, starts, ends, weights)
     offsets, targets, lengths = symmetric_csr(0, n_nodes, starts, ends, weights)
     return csr_array((lengths, targets, offsets), shape=(n_nodes, n_nodes))
@@ -113,10 +104,8 @@ def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: Fl
 def symmetric_csr(
     first: int, last: int, starts: AnyArray, ends: AnyArray, weights: AnyArray
 ) -> tuple[IntArray, AnyArray, AnyArray]:
-    """Offsets, targets and weights of the nodes from `first` up to `last`, of undirected edges that each touch one.
-
-    Targets rise; of an edge given several times, also from both ends, the shortest is kept.
-    """
+    """Offsets, rising targets and weights of the nodes from `first` up to `last`, from undirected edges that touch any
+    of them; of repeated edges, in either direction, the shortest is kept."""
     offsets = np.zeros(last - first + 1, dtype=np.int64)
     _count_ends(first, last, starts, ends, offsets)
     np.cumsum(offsets, out=offsets)
@@ -159,7 +148,8 @@ def _fill_ends(
 
 @compiled
 def _sort_ends(offsets: AnyArray, targets: AnyArray, lengths: AnyArray) -> int:
-    """Sort the edges of every node by target, then length, and keep the first of each target; how many are kept."""
+    """Sort the edges of every node by target, then length; keep the first of each target and return how many are
+    kept."""
     kept, begin = 0, 0
     for node in range(len(offsets) - 1):
         end = offsets[node + 1]
@@ -198,7 +188,7 @@ def _sort_many(targets: AnyArray, lengths: AnyArray) -> None:
 
 
 def checked_graph(graph: csr_array) -> csr_array:
-    """`graph` as CSR with weights that shortest paths are defined for."""
+    """`graph` as CSR with weights for which shortest paths are defined."""
     if not hasattr(graph, "tocsr"):
         raise InvalidInputError(f"graph is a {type(graph).__name__}; it must be a scipy.sparse matrix of edge lengths.")
     csr = csr_array(graph)
@@ -223,7 +213,7 @@ def _check_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatA
 def _check_weights(name: str, weights: AnyArray) -> None:
     if weights.dtype.kind not in "fiu":
         raise InvalidInputError(f"{name} has weights of dtype {weights.dtype}; they must be real numbers.")
-    # Written so that NaN fails it too.
+    # NaN fails this comparison too.
     bad = ~(weights >= 0) | np.isinf(weights)
     if bad.any():
         raise InvalidInputError(
@@ -234,7 +224,7 @@ def _check_weights(name: str, weights: AnyArray) -> None:
 
 ComponentPolicy = Literal["error", "bridge", "largest"]
 POLICIES: tuple[str, ...] = get_args(ComponentPolicy)
-# Nearest neighbors among which an outsider is looked for before a component gets a search of its own.
+# Nearest neighbors searched for an outsider before a component gets a search of its own.
 MAX_SHARED_NEIGHBORS = 65
 
 
@@ -243,7 +233,7 @@ NO_LINK: Link = (np.inf, -1, -1)
 
 
 class Connected(NamedTuple):
-    """A graph on all n nodes after the policy; labels (n,) before it, 0 the largest; kept (n,) nodes that stay."""
+    """A graph on all n nodes after the policy; labels (n,) before it, 0 the largest; kept (n,), the nodes that stay."""
 
     graph: csr_array
     labels: IntArray
@@ -258,7 +248,7 @@ def component_labels(graph: csr_array) -> IntArray:
 
 
 def by_falling_size(labels: AnyArray) -> IntArray:
-    """Components renumbered by falling size, then by first node, given numbers that rise with the first node."""
+    """Component numbers that rise with the first node, replaced by numbers by falling size, then by first node."""
     sizes = np.bincount(labels)
     order = np.argsort(-sizes, kind="stable")
     number = np.empty_like(order)
@@ -267,14 +257,15 @@ def by_falling_size(labels: AnyArray) -> IntArray:
 
 
 class UnionFind:
-    """Components of a graph whose edges come in portions; each set is known by its lowest node."""
+    """Components of a graph whose edges arrive in batches; each set is represented by its lowest node."""
 
     def __init__(self, nodes: int | AnyArray) -> None:
-        """Of so many nodes, each by itself; or of sets that are known, given by some lower node of each node's."""
+        """From the number of nodes, each its own set; or from known sets, as an array with a lower node of each node's
+        set."""
         self._parents = np.arange(nodes, dtype=np.int64) if isinstance(nodes, int) else nodes.astype(np.int64)
 
     def join(self, starts: AnyArray, ends: AnyArray) -> None:
-        """Bring in edges."""
+        """Add edges."""
         _join(self._parents, starts, ends)
 
     def lowest(self) -> IntArray:
@@ -285,7 +276,7 @@ class UnionFind:
     def labels(self) -> IntArray:
         """The component of every node, numbered by falling size, then by first node."""
         parents = self.lowest()
-        # Sets are numbered by their lowest nodes, which are the nodes that are their own.
+        # A set's lowest node is the one that is its own parent.
         return by_falling_size((np.cumsum(parents == np.arange(len(parents))) - 1)[parents])
 
 
@@ -326,32 +317,28 @@ def apply_component_policy(points: AnyArray, graph: csr_array, policy: Component
 
 
 def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Links (starts, ends, lengths) of a minimum spanning tree over components, by rounds of Boruvka's algorithm.
+    """Links (starts, ends, lengths) of a minimum spanning tree over components, by Boruvka's algorithm.
 
-    In a round every component but the largest finds its shortest link to the outside. Links are compared by
-    (length, lower row, higher row), a strict order, so that no round closes a cycle.
+    In a round every component but the largest finds its shortest link to another. Links are compared by (length, lower
+    row, higher row), a strict order, so no round closes a cycle.
     """
     links: list[Link] = []
+    _, first = np.unique(labels, return_index=True)
     current = labels
     while current.any():
         links.extend(sorted(set(_shortest_links(points, current))))
         lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
-        joined = graph_from_edges(len(labels), *_merged_edges(labels, low, high), np.zeros(len(labels) + len(links)))
-        current = component_labels(joined)
+        # Edges from every node to the first of its component, and the links.
+        starts, ends = np.concatenate([np.arange(len(labels)), low]), np.concatenate([first[labels], high])
+        current = component_labels(graph_from_edges(len(labels), starts, ends, np.zeros(len(starts))))
     return low, high, lengths
-
-
-def _merged_edges(labels: IntArray, starts: IntArray, ends: IntArray) -> tuple[IntArray, IntArray]:
-    """Edges that join every node to the first of its component, and the links."""
-    _, first = np.unique(labels, return_index=True)
-    return np.concatenate([np.arange(len(labels)), starts]), np.concatenate([first[labels], ends])
 
 
 def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:
     """The shortest link out of every component but the largest.
 
-    All components search together for as long as a few neighbors may show an outsider. What is then left of a
-    component, points whose known neighbors are all insiders and nearer than its best link, searches the outside alone.
+    All components search together while few neighbors may reveal an outsider. Points of a component whose known
+    neighbors are all insiders, and nearer than its best link, then search the outside alone.
     """
     best: list[Link] = [NO_LINK] * (int(labels.max()) + 1)
     pending = np.flatnonzero(labels)
@@ -380,7 +367,7 @@ def _improve(best: list[Link], labels: IntArray, starts: IntArray, ends: IntArra
 
 
 def disconnected_message(sizes: Sequence[int], n_components: int | None = None) -> str:
-    """What a refusal says, given the sizes of components, largest first: of all, or of ten and their number."""
+    """The error message, given the sizes of all components, or of the ten largest and the number of all."""
     n_components = len(sizes) if n_components is None else n_components
     listed = ", ".join(map(str, sizes[:10])) + (", ..." if n_components > 10 else "")
     return (

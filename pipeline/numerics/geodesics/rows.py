@@ -1,24 +1,12 @@
-"""Distances between new points, with fitted points as the only intermediates.
+"""Shortest paths from many sources, and rows of path lengths of new points [G eq. 30-31; B eq. 5, sec. 4.3].
 
-The length of the way from new point i to new point j is the least over fitted points a near i and b near j of
-||i - a|| + D(a, b) + ||b - j||. For it new points become nodes with edges that lead out of them only: a search from one
-of them never passes through another. Points that are nearer to each other than the farthest neighbor of either would be
-neighbors in a graph of both, and have the direct way as well.
+Sources near each other along the graph are searched together: every node belongs to the territory of its nearest
+source, and edges across touching territories link their sources; grouping needs only the distances along those links.
 
-Sources of shortest paths in groups near each other along the graph, so that one search serves a group.
-
-Every node belongs to the source nearest to it; where two such territories touch, the edge across makes a link between
-their sources. Distances along those few links are all that the grouping needs.
-
-Nodes of a graph chosen one after the other, each the farthest from those before it along the graph.
-
-A search from each choice goes only as far as it shortens a node's way to the nearest choice, so all searches together
-cost little more than a few from one node.
-
-Shortest paths from the landmarks, and rows of new points through their neighbors [G eq. 30-31; B eq. 5, sec. 4.3].
-
-A new point uses training points as intermediates only:
-delta(new, l) = min over its k neighbors j of ||new - x_j|| + D(l, j).
+A new point has only fitted points as intermediates: delta(new, l) = min over its k neighbors j of ||new - x_j|| + D(l,
+j). Between new points i and j it is the least over fitted a near i and b near j of ||i - a|| + D(a, b) + ||b - j||: new
+points become nodes with outgoing edges only, so paths never pass through other new points. Two new points nearer to
+each other than the farthest neighbor of either would be neighbors in a joint graph, and get the direct distance too.
 """
 
 from collections.abc import Callable
@@ -40,10 +28,8 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 
 def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
-    """An order of the sources in which every LANES consecutive ones are near each other, the middle one first.
-
-    Groups are taken from the far end of what is left, so that what is left stays in one piece.
-    """
+    """An order of the sources in which every LANES consecutive ones are near each other, the middle one first. Groups
+    are taken from the far end of the remaining sources, so that those stay in one piece."""
     links = np.full((len(sources), len(sources)), np.inf, dtype=np.float32)
     _link_territories(graph.offsets, graph.targets, graph.weights, *PathSearch(graph).spread(sources)[:2], links)
     ends = np.nonzero(np.isfinite(links))
@@ -62,7 +48,7 @@ def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
 
 
 def _middle_first(links: AnyArray, group: IntArray) -> IntArray:
-    """The group with the source first whose way to the farthest other, within the group, is the shortest."""
+    """The group, beginning with the source whose farthest other, along links within the group, is nearest."""
     away: FloatArray = floyd_warshall(links[np.ix_(group, group)].astype(np.float64))
     middle = int(np.argmin(away.max(axis=1, initial=0.0)))
     return np.concatenate([group[middle : middle + 1], np.delete(group, middle)])
@@ -72,7 +58,7 @@ def _middle_first(links: AnyArray, group: IntArray) -> IntArray:
 def _link_territories(
     offsets: AnyArray, targets: AnyArray, weights: AnyArray, lengths: AnyArray, nearest: AnyArray, links: AnyArray
 ) -> None:
-    """The shortest way between each two sources whose territories touch, across one edge between them."""
+    """The shortest path across one edge between each two sources whose territories touch."""
     for u in range(len(nearest)):
         own = nearest[u]
         if own < 0:
@@ -87,30 +73,35 @@ def _link_territories(
 
 
 def farthest_nodes(graph: PathGraph, candidates: IntArray, first: int, n_chosen: int) -> IntArray:
-    """Places in `candidates`, nodes that all reach each other, from `first` on; ties go to the lower place."""
+    """Places in `candidates`, beginning with `first`, each the farthest along the graph from those before; ties go to
+    the lower place. The candidates must reach each other.
+
+    Each search goes only as far as it shortens a node's path to the nearest choice, so all of them together cost little
+    more than a few full searches.
+    """
     lengths = np.full(graph.n_nodes, np.inf)
     chosen = np.empty(n_chosen, dtype=np.int64)
     left = np.ones(len(candidates), dtype=np.bool_)
     for i in range(n_chosen):
-        # Nodes may be at no distance from each other.
+        # Nodes may be at distance 0 from each other.
         chosen[i] = first if i == 0 else np.argmax(np.where(left, lengths[candidates], -1.0))
         left[chosen[i]] = False
         shorten(graph.offsets, graph.targets, graph.weights, int(candidates[chosen[i]]), lengths)
     return chosen
 
 
-# Where the ends of edges are, on average, further apart in number than this share of all nodes, their order is no help.
+# If the ends of edges differ in number by more than this share of all nodes on average, nodes are renumbered.
 FAR_APART = 1 / 32
 SAMPLED_EDGES = 100_000
-# How many nodes ahead memory is asked for.
+# How many nodes ahead memory is prefetched.
 AHEAD = 8
 
 
 def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) -> AnyArray:
     """Path lengths (s, n) from each source to every node, infinite where there is no path.
 
-    Lengths are accumulated in float64 and returned in the floating dtype of the weights. Weights of zero are edges.
-    `n_jobs` threads search; the answer is the same to the bit.
+    Lengths are summed in float64 and returned in the floating dtype of the weights; a weight of zero is an edge. The
+    result has the same bits for any number `n_jobs` of threads.
     """
     csr = checked_graph(graph)
     rows = checks.row_indices("sources", sources, csr.shape[0])
@@ -126,8 +117,8 @@ def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) ->
 def each_search(
     csr: csr_array, sources: IntArray, take: Callable[[IntArray, FloatArray, IntArray], None], n_jobs: int = 1
 ) -> None:
-    """Search from all sources, a few at a time, and hand over what is found: their places in `sources` (b,), the
-    lengths (n, b) in double precision, and where in these each node is. `take` is called from several threads."""
+    """Search from all sources, a few at a time, and pass `take` their places in `sources` (b,), the float64 lengths (n,
+    b), and the row of these for each node. `take` is called from several threads."""
     if not len(sources):
         return
     paths, place_of = _in_good_order(csr)
@@ -142,7 +133,7 @@ def each_search(
         batch, free = order[first : first + LANES], searches.get()
         try:
             take(batch, free.lengths(places[batch])[:, : len(batch)], place_of)
-        finally:  # another thread may wait for it, and would for ever
+        finally:  # another thread may be waiting for it
             searches.put(free)
 
     with ThreadPoolExecutor(n_jobs) as pool:
@@ -151,10 +142,8 @@ def each_search(
 
 
 def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray]:
-    """The graph with its nodes so numbered that neighbors are near in memory, and the new number of each.
-
-    The order is left as it is where it is good already, or there are too many edges for scipy to find one.
-    """
+    """The graph renumbered so that neighbors are near in memory, and the new number of each node. The order is kept if
+    it is good already or there are too many edges for scipy."""
     n_nodes = csr.shape[0]
     offsets, weights = csr.indptr.astype(np.int64), csr.data if csr.dtype.kind == "f" else csr.data.astype(np.float64)
     targets: AnyArray = csr.indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
@@ -178,7 +167,7 @@ def _is_near(offsets: IntArray, targets: AnyArray) -> bool:
 @compiled
 def _write_rows(lengths: AnyArray, place_of: AnyArray, rows: AnyArray, out: AnyArray) -> None:
     for node in range(len(place_of)):
-        # Lines of memory as far apart as the orders differ: asked for long before they are read.
+        # Lines of memory are as far apart as the two orders differ.
         prefetch(lengths, np.uint64(place_of[min(node + AHEAD, len(place_of) - 1)]))
         found = lengths[place_of[node]]
         for lane in range(len(rows)):
@@ -204,9 +193,10 @@ def _renumber(
 
 
 def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmarks: AnyArray) -> AnyArray:
-    """Path lengths (p, m) of new points to the landmarks, given their neighbors (p, k) and those points' (n, m).
+    """Path lengths (p, m) of new points to the landmarks, given their neighbors (p, k) and those points' lengths (n,
+    m).
 
-    A point at no distance from its nearest neighbor is that neighbor: it gets that one's lengths to the bit.
+    A point at distance 0 from its nearest neighbor gets that neighbor's lengths to the bit.
     """
     if distances.shape != indices.shape or distances.ndim != 2:
         raise InvalidInputError(
@@ -230,12 +220,12 @@ def _through_neighbors(distances: AnyArray, indices: AnyArray, to_landmarks: Any
         for j in range(1, indices.shape[1]):
             apart, neighbor = distances[i, j], indices[i, j]
             for landmark in range(rows.shape[1]):
-                # The least so far is rounded already, which changes no minimum.
+                # The least so far is already rounded, which does not change the minimum.
                 rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
 
 
 def with_new_nodes(graph: PathGraph, distances: FloatArray, neighbors: AnyArray) -> PathGraph:
-    """The graph with p nodes after its own, each with edges out to its neighbors (p, k)."""
+    """The graph with p nodes appended, each with edges out to its neighbors (p, k)."""
     n_new, k = neighbors.shape
     ends = graph.offsets[-1] + k * np.arange(1, n_new + 1)
     return PathGraph(
@@ -246,7 +236,7 @@ def with_new_nodes(graph: PathGraph, distances: FloatArray, neighbors: AnyArray)
 
 
 def lengths_between(search: PathSearch, first: int, distances: FloatArray, neighbors: AnyArray) -> FloatArray:
-    """Path lengths (p, p) between new points that are the nodes from `first` on and have these neighbors (p, k)."""
+    """Path lengths (p, p) between new points, which are the nodes from `first` on and have these neighbors (p, k)."""
     n_new = len(neighbors)
     between = np.empty((n_new, n_new))
     for start in range(0, n_new, LANES):
@@ -259,7 +249,7 @@ def lengths_between(search: PathSearch, first: int, distances: FloatArray, neigh
 
 
 def bound_between(batches: "list[AnyArray]") -> FloatArray:
-    """The least way (p, p) over a landmark, an upper bound, from the distances (p, b) to each batch of landmarks."""
+    """The least length (p, p) via a landmark, an upper bound, from the distances (p, b) to each batch of landmarks."""
     n_new = len(batches[0])
     between = np.full((n_new, n_new), np.inf)
     for to_landmarks in batches:

@@ -1,14 +1,14 @@
 """Shortest paths from several nearby sources at once, their lengths side by side in memory.
 
-The search corrects labels: a node whose lengths were shortened waits to be scanned, and a scan offers its neighbors the
-way over it. Whatever the order of scans, the end is the same to the bit, the least over all paths of the sum of
-weights taken from the source on. So the order is free, and chosen for few scans and near memory: nodes wait in buckets
-by their distance from the first source, the center of the others, as far as it is known by then. Far from them all
-fronts move the same way, and one scan of a node serves all; near them a node is scanned a few times.
+The search corrects labels: a node whose lengths were shortened waits to be scanned, and scanning it offers its
+neighbors the path through it. The result is the same to the bit in any order of scans: the least over all paths of the
+weights summed from the source. So the order is chosen for few scans and near memory: nodes wait in buckets by their
+distance, as far as known, from the first source, which is in the middle of the others. Far away all fronts move the
+same way and one scan of a node serves all sources; near the sources a node is scanned a few times.
 
-Where sources are far apart, nodes wait by their distance from the nearest of them instead. Where weights differ wildly
-a search gives up after so many scans, each source is searched alone and, if need be, by a heap: slower, never wrong.
-What the sources before were like, and what was given up for them, decides about the next ones.
+Where sources are far apart, nodes wait by their distance from the nearest source instead. If weights differ too much, a
+search gives up after a number of scans, and each source is searched alone, if need be with a heap: slower, never wrong.
+How earlier sources went decides how later ones are searched.
 """
 
 import heapq
@@ -22,28 +22,28 @@ import numpy as np
 from pipeline.numerics.compiled import LANES, compiled, prefetch, relax
 from pipeline.types import AnyArray, FloatArray, IntArray
 
-# Scans of a node, on average, after which a search gives up: one from several sources, one from a single source.
+# Mean scans of a node after which a search gives up, from several sources and from one.
 MOST_SCANS, MOST_SCANS_ALONE = 6, 4
-# Sources farther from the first than this share of the farthest node have no front in common. So it is among images,
-# and wherever all points are about as far from each other.
+# Sources farther from the first than this share of the farthest node share no front. This is common among images, and
+# wherever all points are about equally far apart.
 FAR_APART = 0.28
-# By what nodes wait: their distance from the first source or from the nearest; or sources are searched one by one.
+# Nodes wait by their distance from the first source or from the nearest; or sources are searched one by one.
 BY_FIRST, BY_NEAREST, ALONE = range(3)
-# Nodes looked at to learn how far the farthest is.
+# Nodes sampled to estimate the distance of the farthest.
 SAMPLED_NODES = 1000
-# Buckets are narrower for one source: a node's place in them says just when it is to be scanned.
+# Buckets are narrower for one source, where a node's bucket decides alone when it is scanned.
 NARROWER = 4
-# Buckets open at once; a longer edge leads into the last of them.
+# Open buckets; a longer edge leads into the last of them.
 RING = 1024
-# Weights looked at to learn how wide a bucket should be.
+# Weights sampled for the width of buckets.
 SAMPLED_WEIGHTS = 10_000
-# How many scans ahead memory is asked for.
+# How many scans ahead memory is prefetched.
 AHEAD = 4
 
 
 @dataclass(frozen=True)
 class PathGraph:
-    """A graph in CSR form, its edges in both directions; no weight is negative, zero is an edge like any other."""
+    """A graph in CSR form with edges in both directions; weights are at least 0, and zero is an edge like any other."""
 
     offsets: IntArray
     targets: AnyArray
@@ -55,41 +55,39 @@ class PathGraph:
 
     @cached_property
     def bucket_width(self) -> float:
-        """Half of a typical weight: so few nodes wait in a bucket that their order hardly matters."""
+        """Half a typical weight: so few nodes wait in a bucket that their order hardly matters."""
         sample = self.weights[:: max(1, len(self.weights) // SAMPLED_WEIGHTS)].astype(np.float64)
-        # Halved first: the sum of two huge ones would overflow. And a number that is not normal has no reciprocal.
+        # Halved first, as the sum of two huge weights would overflow; a subnormal width would have no reciprocal.
         halves = sample[sample > 0] / 2
         return max(float(np.median(halves)) if len(halves) else 0.5, float(np.finfo(np.float64).tiny))
 
     @cached_property
     def may_overflow(self) -> bool:
-        """Whether the length of a path may be beyond double precision."""
+        """Whether the length of a path may exceed double precision."""
         return math.isinf(float(self.weights.max(initial=0.0)) * self.n_nodes)
 
 
 class PathSearch:
-    """Searches in one graph, again and again in the same memory, for one thread at a time.
-
-    Fresh memory of this size has to be cleared by the system, which may take as long as a search.
-    """
+    """Repeated searches in one graph, in the same memory, for one thread at a time: the system would take as long to
+    clear fresh memory of this size as a search takes."""
 
     def __init__(self, graph: PathGraph) -> None:
         self._graph = graph
         n_nodes = graph.n_nodes
         self._lengths = np.empty((n_nodes, LANES))
         self._alone, self._nearest = np.empty(n_nodes), np.empty(n_nodes, dtype=np.int32)
-        # Whether a node waits to be scanned, the next one in its bucket, and those of the current bucket.
+        # Whether a node waits to be scanned, the next node in its bucket, and the nodes of the current bucket.
         self._waiting, self._next_of = np.zeros(n_nodes, dtype=np.uint8), np.empty(n_nodes, dtype=np.int32)
         self._queue = np.empty(n_nodes + 1, dtype=np.int32)
-        # A node that only the first source's front cannot reach would never wait for it.
+        # Nodes at infinite length from the first source would never wait.
         self._least = BY_NEAREST if graph.may_overflow else BY_FIRST
         self._far_apart: bool | None = None
 
     def lengths(self, sources: IntArray) -> FloatArray:
-        """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none.
+        """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none and in unused
+        columns.
 
-        Best with sources near each other, the middle one first. Columns past the sources are infinite. The array is
-        filled anew by the next search.
+        Works best with sources near each other, the middle one first. The next search overwrites the array.
         """
         self._lengths.fill(np.inf)
         if len(sources):
@@ -98,8 +96,8 @@ class PathSearch:
         return self._lengths
 
     def spread(self, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
-        """The length (n,) of each node's shortest path from the nearest start, and which that is, -1 where none leads
-        to it; and whether these are final: not, if so many scans did not suffice. For now, as `lengths` are."""
+        """The length (n,) of each node's shortest path from the nearest start, the number of that start or -1, and
+        whether these are final rather than given up. The next search overwrites the arrays."""
         graph, lengths, nearest = self._graph, self._alone, self._nearest
         lengths.fill(np.inf)
         nearest.fill(-1)
@@ -115,7 +113,7 @@ class PathSearch:
         return lengths
 
     def _not_found_together(self, sources: IntArray) -> IntArray:
-        """Search from all sources at once; the lanes of those from which that did not find every length."""
+        """Search from all sources at once; return the lanes whose lengths were not all found."""
         if self._far_apart is None:
             self._far_apart = _are_far_apart(self._lengths_from(int(sources[0])), sources)
         order = max(self._least, BY_NEAREST if self._far_apart else BY_FIRST)
@@ -124,7 +122,7 @@ class PathSearch:
             self._least = min(order + 1, ALONE)
             return np.arange(len(sources))
         self._far_apart = _are_far_apart(lengths[:, 0], sources)
-        # Nothing is known of what lies around a source until the front of the first one comes by.
+        # A source that the front of the first never reaches knows nothing of its surroundings.
         return np.flatnonzero(np.isinf(lengths[sources, 0]) & (not by_nearest))
 
     def _scan_together(self, sources: IntArray, by_nearest: bool) -> bool:
@@ -143,7 +141,7 @@ class PathSearch:
 
 
 def _are_far_apart(from_first: FloatArray, sources: IntArray) -> bool:
-    """Whether sources are far from the first, given everything's distance (n,) from it, beside about the farthest."""
+    """Whether sources are far from the first relative to about the farthest node, given all distances (n,) from it."""
     seen = from_first[:: max(1, len(from_first) // SAMPLED_NODES)]
     farthest, apart = (float(each.max(initial=0.0, where=np.isfinite(each))) for each in (seen, from_first[sources]))
     return apart > FAR_APART * farthest
@@ -162,12 +160,13 @@ def _scan_together(
     queue: AnyArray,
     lengths: AnyArray,
 ) -> bool:
-    """Fill in the lengths from all sources, one a lane; False if that took too many scans and they are not final.
+    """Fill in the lengths from all sources, one per lane; False if that took too many scans, and the lengths are not
+    final.
 
-    A node waits where the first length put it, though it may shorten; some nodes are scanned again for that. By the
-    first source, a node that only other fronts have reached does not wait at all: that of the first is still to come.
+    A node stays in the bucket of its first length, although that may shorten; some nodes are scanned again for this. By
+    the first source, a node reached only by other fronts does not wait: the front of the first is still to come.
     """
-    # A node waits in one list: that of a bucket to come, or the queue of the current one, which is a ring.
+    # A node waits in one list: that of a later bucket, or the queue of the current one, which is a ring.
     first_of = np.full(RING, -1, dtype=np.int32)
     for lane in range(len(sources)):
         lengths[sources[lane], lane] = 0.0
@@ -222,10 +221,7 @@ def _spread(
     lengths: AnyArray,
     nearest: AnyArray,
 ) -> bool:
-    """Fill in the length from the nearest start; False if that took too many scans and they are not final.
-
-    A node waits where the first length put it, though it may shorten; a few nodes are scanned twice for that.
-    """
+    """Fill in the length from the nearest start; False if that took too many scans, and the lengths are not final."""
     first_of = np.full(RING, -1, dtype=np.int32)
     n_waiting, bucket, per_length = _put_all(starts, waiting, first_of, next_of), 0, 1.0 / width
     scans_left = MOST_SCANS_ALONE * len(nearest) + RING
@@ -259,7 +255,7 @@ def _spread(
 
 @compiled
 def _put_all(nodes: AnyArray, waiting: AnyArray, first_of: AnyArray, next_of: AnyArray) -> int:
-    """Have nodes wait in the first bucket; how many different ones there are."""
+    """Put nodes into the first bucket; return the number of different ones."""
     n_different = 0
     for node in nodes:
         if not waiting[node]:
@@ -282,7 +278,7 @@ def _following(place: int, queue: AnyArray) -> int:
 
 @compiled
 def _emptied(first_of: AnyArray, next_of: AnyArray, bucket: int, offsets: AnyArray, queue: AnyArray) -> int:
-    """Put all that wait in a bucket into the queue; how many there are."""
+    """Move the nodes of a bucket into the queue; return how many."""
     node, end = first_of[bucket], 0
     first_of[bucket] = -1
     while node >= 0:
@@ -297,7 +293,7 @@ def _emptied(first_of: AnyArray, next_of: AnyArray, bucket: int, offsets: AnyArr
 def _fetch_ahead(
     offsets: AnyArray, targets: AnyArray, weights: AnyArray, lengths: AnyArray, queue: AnyArray, begin: int, end: int
 ) -> None:
-    """Ask for the edges of a node that is scanned soon, and for the lengths at the ends of those of the next."""
+    """Prefetch the edges of a node that is scanned soon, and the lengths at the ends of the next node's edges."""
     if begin + AHEAD < end:
         _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
         prefetch(lengths, np.uint64(queue[begin + AHEAD]))
@@ -322,7 +318,7 @@ def _search_by_heap(offsets: AnyArray, targets: AnyArray, weights: AnyArray, sou
 
 @compiled
 def shorten(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
-    """Dijkstra's algorithm from one more source, where that is nearer than what is known."""
+    """Dijkstra's algorithm from one more source, limited to nodes that it is nearer to than `lengths` say."""
     lengths[source] = 0.0
     queue: Any = [(0.0, np.int64(source))]
     while queue:

@@ -1,8 +1,7 @@
-"""Small systems in compiled loops: positive definite ones, with an estimate of the condition, and any by elimination.
+"""Small linear systems in compiled loops: positive definite ones with a condition estimate, and any by elimination.
 
-A neighborhood of 200 nodes is too small for LAPACK's blocks to pay, and these loops need no lock, no limit on threads
-and no exception where a matrix has no factor. The factor is upper triangular, A = U'U, so that rows, which stand
-together in memory, are what everything runs along.
+A neighborhood of 200 nodes is too small for LAPACK's blocks to pay, and these loops need no lock, no thread limit and
+no exception for a singular matrix. The factor is upper triangular, A = U'U, so that everything runs along rows.
 """
 
 import math
@@ -10,18 +9,16 @@ import math
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray
 
-# Of the largest diagonal entry: a pivot below it is rounding.
+# A pivot below this share of the largest diagonal entry is rounding.
 LEAST_PIVOT = 1e-14
-# Rows and columns that are mirrored at once: a line of the cache.
+# Rows and columns mirrored at once: a line of the cache.
 TILE = 8
 
 
 @compiled
 def add_rows(target: AnyArray, factor: float, coefficients: AnyArray, rows: AnyArray, first: int) -> None:
-    """Add factor * coefficients (r,) times the first r of `rows`, from column `first` on, to the target.
-
-    Four at a time, which saves passes over the target; the additions keep their order.
-    """
+    """target += factor * coefficients (r,) @ rows[:r, first:], four rows at a time to save passes, the additions in
+    order."""
     n_rows, width = len(coefficients), len(target)
     together = n_rows - n_rows % 4
     for s in range(0, together, 4):
@@ -47,7 +44,7 @@ def add_rows_to_both(
     rows: AnyArray,
     first: int,
 ) -> None:
-    """`add_rows` to two targets of the same width, each by its coefficients, to the bit: what is read serves twice."""
+    """`add_rows` to two targets of the same width, with the same bits: each row is read once for both."""
     n_rows, width = len(coefficients), len(target)
     together = n_rows - n_rows % 4
     for s in range(0, together, 4):
@@ -68,7 +65,7 @@ def add_rows_to_both(
 
 @compiled
 def inner_product(a: AnyArray, b: AnyArray) -> float:
-    """In four sums side by side, whose additions need not wait for each other."""
+    """Four interleaved sums, whose additions need not wait for each other."""
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
     together = len(a) - len(a) % 4
     for i in range(0, together, 4):
@@ -83,7 +80,7 @@ def inner_product(a: AnyArray, b: AnyArray) -> float:
 
 @compiled
 def mirror(matrix: AnyArray, n: int) -> None:
-    """Fill in the lower half of the leading (n, n), a tile at a time: columns are far apart in memory."""
+    """Fill in the lower half of the leading (n, n), tile by tile, as columns are far apart in memory."""
     for first in range(0, n, TILE):
         for second in range(0, first + 1, TILE):
             for i in range(first, min(first + TILE, n)):
@@ -93,9 +90,10 @@ def mirror(matrix: AnyArray, n: int) -> None:
 
 @compiled
 def has_factor(matrix: AnyArray, n: int, added: float, factor: AnyArray) -> bool:
-    """Fill in U with U'U = A + added I, A the leading (n, n) of a matrix of which the upper half is given.
+    """Fill in U with U'U = A + added I, A the leading (n, n) of a matrix whose upper half is given; False if it has
+    none.
 
-    Two rows at a time. What then stands in the lower half of U means nothing.
+    Two rows at a time. The lower half of U is left undefined.
     """
     least = 0.0
     for j in range(n):
@@ -120,7 +118,7 @@ def has_factor(matrix: AnyArray, n: int, added: float, factor: AnyArray) -> bool
 
 @compiled
 def _are_finished(factor: AnyArray, n: int, first: int, last: int, least: float) -> bool:
-    """Finish rows from which all before `first` are taken; whether their pivots are above the least."""
+    """Finish rows from which all before `first` are subtracted; return whether their pivots are above the least."""
     for j in range(first, last):
         row = factor[j, j:n]
         add_rows(row, -1.0, factor[first:j, j], factor[first:j], j)
@@ -134,7 +132,7 @@ def _are_finished(factor: AnyArray, n: int, first: int, last: int, least: float)
 
 @compiled
 def solve(factor: AnyArray, vector: AnyArray) -> None:
-    """Put the solution x of U'U x = b in place of b (n,)."""
+    """Replace b (n,) by the solution x of U'U x = b."""
     n = len(vector)
     for j in range(n):
         vector[j] /= factor[j, j]
@@ -147,10 +145,10 @@ def solve(factor: AnyArray, vector: AnyArray) -> None:
 
 @compiled
 def norm_of_inverse(factor: AnyArray, x: AnyArray, y: AnyArray) -> float:
-    """|A^-1| in the 1-norm by Hager's estimate, from U'U = A: never too high, seldom below a third.
+    """|A^-1| in the 1-norm from U'U = A by Hager's estimate: never too high, seldom below a third. x and y (n,) are
+    workspace.
 
-    From A^-1 x at one corner of all x of norm 1, that of the least pivot, he goes to the corner to which it grows the
-    fastest. x (n,) and y (n,) are room to work in.
+    From A^-1 x at one corner of the unit ball, that of the least pivot, it moves to the corner of fastest growth.
     """
     least = 0
     for j in range(1, len(x)):
@@ -171,7 +169,7 @@ def norm_of_inverse(factor: AnyArray, x: AnyArray, y: AnyArray) -> float:
 
 @compiled
 def norm_of(matrix: AnyArray, sums: AnyArray) -> float:
-    """The 1-norm of the leading (n, n): the largest sum of absolute values of a column. sums (n,) is room for them."""
+    """The 1-norm of the leading (n, n), the largest absolute column sum; sums (n,) is workspace."""
     sums[:] = 0.0
     for j in range(len(sums)):
         row = matrix[j, : len(sums)]
@@ -191,7 +189,7 @@ def _sum_of_sizes(values: AnyArray) -> float:
 
 @compiled
 def place_of_largest(values: AnyArray) -> int:
-    """The first of the largest absolute values."""
+    """The first place of the largest absolute value."""
     place = 0
     for i in range(1, len(values)):
         if abs(values[i]) > abs(values[place]):
@@ -201,8 +199,8 @@ def place_of_largest(values: AnyArray) -> int:
 
 @compiled
 def is_eliminated(matrix: AnyArray, rows: AnyArray) -> bool:
-    """Put L and U in place of a matrix (n, n) whose rows, in the order that `rows` (n,) then has, are LU; whether all
-    pivots can be divided by."""
+    """Replace a matrix (n, n) by L and U with LU its rows in the order `rows` (n,); return whether all pivots are
+    usable."""
     n = len(rows)
     for c in range(n):
         rows[c] = c
@@ -225,7 +223,7 @@ def is_eliminated(matrix: AnyArray, rows: AnyArray) -> bool:
 
 @compiled
 def solve_eliminated(matrix: AnyArray, rows: AnyArray, right_side: AnyArray, solution: AnyArray) -> None:
-    """The solution (n,) for a right side (n,), by what `is_eliminated` left."""
+    """The solution (n,) for a right side (n,), after `is_eliminated`."""
     n = len(rows)
     for i in range(n):
         solution[i] = right_side[rows[i]] - inner_product(matrix[i, :i], solution[:i])

@@ -1,34 +1,33 @@
 """The interpolant of one neighborhood: its system factored once, then the weights of its nodes for any query.
 
-The value at a query y of the interpolant of [M eq. 8, 14] is a fixed combination of the nodes' rows: whatever those
-rows are, s(y) = sum_j w_j(y) x_j, where w solves one system with one right side,
+The interpolant of [M eq. 8, 14] at a query y is a combination of the nodes' rows, s(y) = sum_j w_j(y) x_j, where w
+solves one system with one right side,
 
     [Phi P] [w]   [phi(y)]
     [P'  0] [c] = [p(y)  ],      Phi_ij = g(|y_i - y_j|),  phi_j(y) = g(|y - y_j|),  P_jt = p_t(y_j).
 
-| symbol | variable        | shape  |                                                                        |
-|--------|-----------------|--------|------------------------------------------------------------------------|
-| y_j    | nodes.positions | (d, k) | centered, and in units of the neighborhood's size                      |
-| P      | monomials       | (c, k) |                                                                        |
-| Q      | basis           | (r, k) | columns of P made orthonormal, without those that depend on others     |
-| Pi     | I - QQ'         | (k, k) | the projector onto what is orthogonal to all polynomials               |
-| M      | matrix          | (k, k) | Pi Phi Pi + tau QQ', positive definite                                 |
-| S      | images          | (r, k) | Phi Q - Q (Q' Phi Q + tau I) / 2, so that M = Phi - QS' - SQ'          |
-| z      | fixed           | (r,)   | Q'w: the orthonormal polynomials at y                                  |
+| symbol | variable        | shape  |                                                                 |
+|--------|-----------------|--------|-----------------------------------------------------------------|
+| y_j    | nodes.positions | (d, k) | centered, in units of the neighborhood's size                   |
+| P      | monomials       | (c, k) |                                                                 |
+| Q      | basis           | (r, k) | columns of P made orthonormal, without dependent ones           |
+| Pi     | I - QQ'         | (k, k) | the projector onto what is orthogonal to all polynomials        |
+| M      | matrix          | (k, k) | Pi Phi Pi + tau QQ', positive definite                          |
+| S      | images          | (r, k) | Phi Q - Q (Q' Phi Q + tau I) / 2, so that M = Phi - QS' - SQ'   |
+| z      | fixed           | (r,)   | Q'w: the orthonormal polynomials at y                           |
 
-w = Qz + M^-1 Pi (phi(y) - Phi Qz). tau is the mean eigenvalue of the other part, and so does not touch M's condition.
-Nothing is special where polynomials alone fit the nodes (r = k): there M = tau I.
+w = Qz + M^-1 Pi (phi(y) - Phi Qz). tau is the mean eigenvalue of the other part, so it does not affect M's condition.
+If polynomials alone fit the nodes (r = k), M = tau I. Special cases:
 
-Neighborhoods that are not as they should be:
-- Nodes that coincide are one node, and its weight is shared out equally: the mean of their rows is interpolated.
-- Polynomials that are 0, or depend on lower ones, at all nodes are left out. Nodes in a plane of fewer dimensions have
-  a linear part along that plane and none across, whichever way it lies: coordinates are turned to the plane first.
-- Where M has no factor in double precision, the least power of ten of its diagonal that helps is added to it. Where
-  nodes nearly coincide rows are then smoothed over instead of interpolated exactly. (Where they do not quite, and rows
-  contradict each other, the interpolant does swing far: so its definition wants it, and the weights' sizes tell.)
-- A node far from all others makes distances among those vanish beside its own, and taking the polynomials out of Phi
-  loses them. Where M's condition is above 1e12 or it has no factor, the whole system is solved by elimination, which
-  keeps them; the better of the two, by weights at nodes, is taken. It costs several times as much.
+- Coinciding nodes are one node, whose weight is shared equally: the mean of their rows is interpolated.
+- Polynomials that vanish or depend on lower ones at all nodes are left out. Coordinates are first rotated to the plane
+  that nodes lie in, so they get a linear part along any plane and none across it.
+- If M has no factor in double precision, the least sufficient power of ten of its diagonal is added: rows of nearly
+  coinciding nodes are smoothed. (Where they only nearly coincide and rows contradict each other, the exact interpolant
+  swings far, which large weights show.)
+- Distances among other nodes vanish beside those of an outlier, and subtracting polynomials from Phi loses them. If M's
+  condition exceeds 1e12 or it has no factor, the whole system is also solved by elimination, which keeps them at
+  several times the cost; of the two solutions the one with better weights at nodes is used.
 """
 
 import numpy as np
@@ -47,13 +46,17 @@ from pipeline.numerics.inverse.algebra import (
     solve,
     solve_eliminated,
 )
-from pipeline.numerics.inverse.kernels import GAUSSIAN, SHEPARD, Radial, Terms, apply_radial
-from pipeline.numerics.inverse.nodes import (
+from pipeline.numerics.inverse.neighborhood import (
     COINCIDING,
+    GAUSSIAN,
     NOBODY,
+    SHEPARD,
     Facts,
     Nodes,
+    Radial,
     Room,
+    Terms,
+    apply_radial,
     fill_distance,
     fill_squares,
     fill_squares_from,
@@ -65,26 +68,24 @@ from pipeline.numerics.inverse.nodes import (
 from pipeline.types import AnyArray
 
 MERGED, NOT_UNISOLVENT, ILL_CONDITIONED, REGULARIZED, DROPPED, UNDEFINED = 1, 2, 4, 8, 16, 32
-# Of a polynomial's size at the nodes: what rounding leaves of one that depends on others.
+# Relative to a polynomial's size at the nodes: the rounding of one that depends on others.
 DEPENDENT = 1e-10
-# Beyond it weights have fewer than four right digits.
+# Above this condition weights have fewer than four right digits.
 HIGHEST_CONDITION = 1e12
-# Of the weights or of the rows: rounding beyond it leaves fewer than four right digits of the values.
+# Rounding above this share of the weights or rows leaves fewer than four right digits.
 MOST_ROUNDING = 1e-4
 EPSILON = 2.0**-52
-# Nodes, those with the nearest others, at which two ways to solve a system are compared; and how far weights may be off
-# there for the whole system to be taken, and to be taken without a flag.
+# Nodes, those with the nearest others, at which the two solutions are compared; the largest error there for the whole
+# system to be used, and to be used without a flag.
 PROBED, NEARLY_RIGHT, RIGHT = 8, 1e-6, 1e-8
-# Of the diagonal, the first that is added to a matrix that has no factor; and how often it may grow tenfold.
+# The first share of the diagonal added to a matrix without a factor, and how often it may grow tenfold.
 FIRST_ADDED, MOST_TRIES = 1e-13, 14
 
 
 @compiled
 def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, length: float, room: Room) -> Facts:
-    """Factor the system of the nodes that `places` (k,) names, rows of points (n, d) or NOBODY.
-
-    The kernel goes by the `length` if that is above 0, else by the neighborhood's own fill distance.
-    """
+    """Factor the system of the nodes that `places` (k,) names, rows of points (n, d) or NOBODY. The kernel's length is
+    `length` if that is above 0, else the neighborhood's own fill distance."""
     n, unit = gather(points, places, room.nodes)
     if n == 0:
         return Facts(0, 0, 1.0, 0.0, 1.0, 1.0, np.nan, UNDEFINED, 0.0, False)
@@ -94,7 +95,7 @@ def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, le
         n, flags = merge(room.nodes, n, room.matrix), MERGED
         fill_squares(room.nodes, n, room.matrix)
     own = fill_distance(room.nodes, n)
-    # A single node is near to everything.
+    # For a single node everything is near.
     used = length / unit if length > 0.0 else (own if own > 0.0 else np.inf)
     if radial.kind == SHEPARD:
         return Facts(n, 0, unit, own, used, 1.0, 1.0, flags, 0.0, False)
@@ -102,7 +103,7 @@ def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, le
     tau, size = _fill_matrix(radial, used, room, n, n_terms)
     estimate, found = _factored(size, room, n)
     flags |= found | (NOT_UNISOLVENT if n_terms < len(terms.parents) else 0)
-    # Where polynomials alone fit the nodes, nothing of the right side is left in the weights.
+    # If polynomials alone fit the nodes, the weights do not depend on the right side.
     rounding = EPSILON * estimate / size if n_terms < n else 0.0
     facts = Facts(n, n_terms, unit, own, used, tau, estimate, flags, rounding, False)
     return _better(radial, terms, facts, room) if found else facts
@@ -110,7 +111,7 @@ def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, le
 
 @compiled
 def _fit_polynomials(terms: Terms, room: Room, n: int) -> int:
-    """Q: what each monomial has that those before it have not, of unit size at the nodes; how many there are."""
+    """Fill in Q: each monomial made orthonormal to those before it; return how many are independent."""
     span_directions(room.nodes, n, room.directions, room.turned, room.spare[:n])
     for a in range(len(room.directions)):
         room.turned[a, :n] = 0.0
@@ -128,10 +129,8 @@ def _fit_polynomials(terms: Terms, room: Room, n: int) -> int:
 
 @compiled
 def _is_new(monomial: AnyArray, found: int, room: Room) -> bool:
-    """Put a polynomial behind those found, made orthonormal to them, unless it depends on them.
-
-    Twice, for after once rounding is left of what was taken away.
-    """
+    """Append a polynomial, made orthonormal to those found, unless it depends on them. Twice, as the first pass leaves
+    rounding of what was subtracted."""
     polynomial, recurrence = room.basis[found, : len(monomial)], room.triangle[found]
     for j in range(len(monomial)):
         polynomial[j] = monomial[j]
@@ -154,7 +153,7 @@ def _is_new(monomial: AnyArray, found: int, room: Room) -> bool:
 
 @compiled
 def _fill_matrix(radial: Radial, length: float, room: Room, n: int, r: int) -> tuple[float, float]:
-    """M in place of the squared distances, its upper half; tau, and the norm of Phi."""
+    """Replace the squared distances by M, upper half; return tau and the norm of Phi."""
     matrix, basis, images = room.matrix, room.basis, room.images
     for i in range(n):
         apply_radial(radial, length, matrix[i, i:n])
@@ -188,7 +187,7 @@ def _multiply(basis: AnyArray, r: int, matrix: AnyArray, n: int, images: AnyArra
 
 @compiled
 def _subtract_products(a: AnyArray, r: int, b: AnyArray, n: int, matrix: AnyArray) -> None:
-    """Take a' b, of rows (r, n) each, from the upper half of a matrix, two rows at a time."""
+    """Subtract a'b, of rows (r, n) each, from the upper half of a matrix, two rows at a time."""
     for i in range(0, n - 1, 2):
         add_rows_to_both(matrix[i, i:n], matrix[i + 1, i:n], -1.0, a[:r, i], a[:r, i + 1], b, i)
     if n % 2 == 1:
@@ -197,10 +196,8 @@ def _subtract_products(a: AnyArray, r: int, b: AnyArray, n: int, matrix: AnyArra
 
 @compiled
 def _factored(size: float, room: Room, n: int) -> tuple[float, int]:
-    """The condition once M has a factor, flags.
-
-    It is |Phi| |M^-1|: rounding comes in at the size of Phi, before polynomials are taken out of it.
-    """
+    """The condition once M has a factor, and flags. It is |Phi| |M^-1|: rounding enters at the size of Phi, before
+    polynomials are subtracted."""
     added, largest = 0.0, 0.0
     for j in range(n):
         largest = max(largest, room.matrix[j, j])
@@ -227,7 +224,7 @@ def _better(radial: Radial, terms: Terms, facts: Facts, room: Room) -> Facts:
         error = max(error, _error_at(node, radial, terms, whole, room))
         present = max(present, _error_at(node, radial, terms, facts, room))
         growth = max(growth, _growth_of(node, n + r, room))
-    # A NaN is no improvement, and any number is one on it.
+    # NaN is no improvement, and any number improves on it.
     if not error <= NEARLY_RIGHT or error >= present:
         return facts
     flags = facts.flags & (MERGED | NOT_UNISOLVENT) | (ILL_CONDITIONED if error > RIGHT else 0)
@@ -252,7 +249,8 @@ def _fill_whole(radial: Radial, length: float, room: Room, n: int, r: int) -> No
 
 @compiled
 def _error_at(node: int, radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
-    """How far in all a system's weights at one of its nodes are from 1 for that node and 0 for others."""
+    """The sum of absolute deviations of a system's weights at one of its nodes from 1 for that node and 0 for
+    others."""
     weights = room.weights[: facts.n_nodes]
     for a in range(len(room.place)):
         room.place[a] = room.nodes.positions[a, node]
@@ -277,10 +275,10 @@ def _growth_of(node: int, n: int, room: Room) -> float:
 
 @compiled
 def _weigh_nodes(radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
-    """The nodes' weights for a place in place of their squared distances from it; the rounding in them."""
+    """Replace squared distances from a place by the nodes' weights; return the rounding in them."""
     weights = room.weights[: facts.n_nodes]
     apply_radial(radial, facts.length, weights)
-    # Beside a far node's entry those of the others round as they are themselves, if the whole system is solved.
+    # In the whole system entries round at their own size, even beside that of a far node.
     size = np.median(np.abs(weights)) if facts.is_whole else abs(weights[place_of_largest(weights)])
     rounding = facts.rounding * float(size)
     _evaluate_polynomials(terms, facts.n_terms, room)
@@ -295,10 +293,10 @@ def _weigh_nodes(radial: Radial, terms: Terms, facts: Facts, room: Room) -> floa
 def weigh(
     query: AnyArray, radial: Radial, terms: Terms, facts: Facts, room: Room, weights: AnyArray
 ) -> tuple[float, float, bool]:
-    """The weights (k,) of a prepared neighborhood's places for a query (d,); its distance from the nearest node, the
-    sum of absolute weights, and whether rounding leaves few digits of them.
+    """The weights (k,) of a prepared neighborhood's places for a query (d,); return its distance from the nearest node,
+    the sum of absolute weights, and whether rounding leaves few digits.
 
-    Far from all nodes most of a right side is polynomial, and what is left once that is taken away is rounding.
+    Far from all nodes most of the right side is polynomial; what is left after subtracting that is rounding.
     """
     nodes, right_side = room.nodes, room.weights[: facts.n_nodes]
     for a in range(len(query)):
@@ -334,7 +332,7 @@ def _weigh_by_nearness(radial: Radial, length: float, nearest: float, nodes: Nod
 
 @compiled
 def _evaluate_polynomials(terms: Terms, r: int, room: Room) -> None:
-    """z: the orthonormal polynomials at a query's place, by the steps that made them at the nodes."""
+    """z: the orthonormal polynomials at a query, by the steps that made them at the nodes."""
     for t in range(len(terms.parents)):
         if terms.parents[t] == NOBODY:
             room.terms[t] = 1.0
@@ -348,7 +346,7 @@ def _evaluate_polynomials(terms: Terms, r: int, room: Room) -> None:
 
 @compiled
 def _solve_for(r: int, n: int, room: Room) -> None:
-    """w in place of phi(y). It gets its part in the polynomials last, and so reproduces them down to rounding."""
+    """Replace phi(y) by w. Its polynomial part is set last, so polynomials are reproduced up to rounding."""
     weights = room.weights[:n]
     add_rows(weights, -1.0, room.fixed[:r], room.images, 0)
     _set_parts(weights, 0.0, room.fixed[:r], room.basis)

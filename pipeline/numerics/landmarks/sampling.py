@@ -1,39 +1,30 @@
-"""Which points become landmarks, and which of a run's points stand for all of them as anchors.
+"""Random and farthest-point landmarks; rows held out to calibrate trust; anchors, a few points that stand for all.
 
-Which points become landmarks.
+Held-out rows are training rows treated as new: their distances to the landmarks go through their nearest other points.
+Rows are drawn by a hash of their number, whatever the order and the batches in which they come. A point's key is the
+least hash of its rows, and the points with the least keys are the anchors. So the rows of anchors are those with hashes
+up to a threshold, and rows in any range beyond relate to the anchors like new rows of the same kind, duplicates
+included.
 
-Training rows taken as if they were new, to know what new rows of the same kind look like.
-
-Their distances to the landmarks go over their nearest other points, like those of a new row. Rows are drawn by a hash
-of their number, so that a row is drawn or not whatever the order and the portions in which rows come.
-
-Anchors: a few of a run's points that stand for all of them, and rows left to judge them by.
-
-Every row has a hash. A point's key is the least hash of the rows that it stands for, and the points of the least keys
-are the anchors. So a row is among the anchors' if and only if its hash is up to a threshold, and the rows beyond, in
-any range of hashes, are to the anchors what new rows of the same kind are: equal ones come in the same share, too.
-
-Anchors are farther apart than the points that they stand for, and those nearest to each other may be on different turns
-of the data. Their distances to the landmarks tell: by the triangle inequality, no path between two points is shorter
-than the difference of their distances to any landmark.
+Anchors are farther apart than other points, and near ones may be on different turns of the data. Their distances to the
+landmarks tell: by the triangle inequality, no path between two points is shorter than the difference of their distances
+to any landmark.
 """
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, BoolArray, FloatArray, HashArray, IntArray
 
-# Farthest-point selection scans its candidates once per landmark. On a sample this large the covering radius is
-# within a few percent of that on all points.
+# With this many candidates the covering radius is within a few percent of that on all points.
 MAXMIN_CANDIDATES_PER_LANDMARK = 50
-# Of digits and words in ten components, errors were within a few percent of their limit from about so many on.
+# With this many, errors on digits and words in ten components were within a few percent of their limit.
 LANDMARKS_PER_COMPONENT = 40
-# Up to so many columns distances are summed column by column, for many points at once.
+# Up to this many columns distances are summed column by column, for many points at once.
 FEW_COLUMNS = 16
 BLOCK_ROWS = 512
 
@@ -41,27 +32,14 @@ BLOCK_ROWS = 512
 def random_landmarks(n_points: int, n_landmarks: int, seed: int) -> IntArray:
     """Distinct rows chosen uniformly, in rising order."""
     checks.integer_in_range("n_points", n_points, 1, None, "points to choose from")
-    m = _checked_count(n_points, n_landmarks)
+    m = checked_count(n_points, n_landmarks)
     checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
     return np.sort(np.random.default_rng(seed).choice(n_points, m, replace=False)).astype(np.int64)
 
 
-def maxmin_landmarks(points: ArrayLike, n_landmarks: int, seed: int) -> IntArray:
-    """Rows chosen one after the other, each the farthest from those before it, in the order of choice.
-
-    Candidates are a seeded sample of at most 50 per landmark; the first landmark is random among them, ties go to
-    the lower row.
-    """
-    array = checks.real_array("points", points, 2)
-    checks.require_finite("points", array)
-    checks.require_squarable("points", array)
-    candidates, first = maxmin_candidates(len(array), n_landmarks, seed)
-    return np.asarray(candidates[farthest_points(array[candidates], first, n_landmarks)])
-
-
 def maxmin_candidates(n_points: int, n_landmarks: int, seed: int) -> tuple[IntArray, int]:
-    """The rows, rising, among which farthest points are chosen, and the place in them of the first."""
-    m = _checked_count(n_points, n_landmarks)
+    """The rows, rising, among which farthest points are chosen, and the place in them of the first: both at random."""
+    m = checked_count(n_points, n_landmarks)
     checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
     size = min(n_points, MAXMIN_CANDIDATES_PER_LANDMARK * m)
     rng = np.random.default_rng(seed)
@@ -70,7 +48,7 @@ def maxmin_candidates(n_points: int, n_landmarks: int, seed: int) -> tuple[IntAr
 
 
 def farthest_points(points: AnyArray, first: int, n_landmarks: int) -> IntArray:
-    """Rows of `points` from `first` on, each the farthest from those before it."""
+    """Rows of `points`, beginning with `first`, each the farthest from those before; ties go to the lower row."""
     chosen = np.empty(n_landmarks, dtype=np.int64)
     if points.shape[1] <= FEW_COLUMNS:
         _farthest_by_columns(np.ascontiguousarray(points.T), first, chosen)
@@ -80,21 +58,18 @@ def farthest_points(points: AnyArray, first: int, n_landmarks: int) -> IntArray:
 
 
 def automatic_count(n_points: int, n_components: int) -> int:
-    """How many landmarks to take where none are asked for: slowly more with the points, and some per component.
-
-    So many that a study would call them enough: their error is within a few percent of what more would reach
-    (docs/studies.md has the measurements).
-    """
+    """Default number of landmarks: grows slowly with the points, and with the components. Its error is within a few
+    percent of what more landmarks would reach (measurements in docs/studies.md)."""
     return min(n_points, max(LANDMARKS_PER_COMPONENT * (n_components + 1), round(100 + 2 * math.sqrt(n_points))))
 
 
-def _checked_count(n_points: int, n_landmarks: int) -> int:
+def checked_count(n_points: int, n_landmarks: int) -> int:
     return checks.integer_in_range("n_landmarks", n_landmarks, 1, n_points, f"there are {n_points} points")
 
 
 @compiled
 def _farthest_by_columns(columns: AnyArray, first: int, chosen: AnyArray) -> None:
-    """The same as `_farthest_points` to the bit, for so few columns that no sum is worth stopping early."""
+    """`_farthest_points` to the bit, for so few columns that stopping sums early does not pay."""
     n_points = columns.shape[1]
     nearest, sums = np.full(n_points, np.inf), np.empty(BLOCK_ROWS)
     latest = first
@@ -124,7 +99,7 @@ def _farthest_points(points: AnyArray, first: int, chosen: AnyArray) -> None:
     latest = first
     for i in range(len(chosen)):
         chosen[i] = latest
-        # -1 rather than 0: when only duplicates of chosen points are left, one not chosen yet must still win.
+        # -1 rather than 0: if only duplicates of chosen points are left, one not chosen yet must still win.
         nearest[latest] = -1.0
         farthest = -1.0
         following = 0
@@ -149,24 +124,24 @@ def _shortened(a: AnyArray, b: AnyArray, limit: float) -> float:
     return total
 
 
-# Enough for the thousandth part to be told from nothing.
+# Enough to resolve a share of one in a thousand.
 MOST_HELD_OUT = 20_000
 
 
 def drawn(rows: IntArray, n_rows: int, seed: int, wanted: int = MOST_HELD_OUT) -> BoolArray:
-    """Whether each of some rows out of `n_rows` is drawn: all of few rows, else about as many as are wanted."""
+    """Whether each of these rows out of `n_rows` is drawn: all if there are few, else about as many as `wanted`."""
     if n_rows <= wanted:
         return np.ones(len(rows), dtype=np.bool_)
     return np.asarray(row_hashes(rows, seed) < np.uint64(int(wanted / n_rows * 2**64)))
 
 
 def row_hashes(rows: IntArray, seed: int) -> HashArray:
-    """A number for each row that depends on it and the seed alone, even over all 64 bits and unlike any other row's."""
+    """A 64-bit number for each row that depends only on row and seed, evenly distributed and different for all rows."""
     return _mixed(rows.astype(np.uint64) + _mixed(np.array([seed], dtype=np.uint64)))
 
 
 def _mixed(numbers: HashArray) -> HashArray:
-    """The finalizer of splitmix64: every bit of the answer depends on every bit given."""
+    """The finalizer of splitmix64: every output bit depends on every input bit."""
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -174,16 +149,16 @@ def _mixed(numbers: HashArray) -> HashArray:
 
 
 MOST_CHECKED = 4000
-# Where few rows are left: the share of them that calibrates, the others check.
+# If few rows are left: the share of them that calibrates; the others check.
 CALIBRATING_SHARE = 0.8
 ALL = 2**64 - 1
-# Neighbors that are by so much farther apart along the data than through a point are not on the same turn of it. On
-# rolls any number from 1.25 to 3 does the same; on digits less than 2 leaves out too many.
+# Neighbors that are farther apart along the data than through a point by this factor are on different turns of it. On
+# rolls anything from 1.25 to 3 works the same; on digits less than 2 leaves out too many.
 ACROSS = 2.0
 
 
 class HeldRanges(NamedTuple):
-    """Rows whose hash is above `anchored` and up to `calibrating` calibrate; those up to `checking` check."""
+    """Rows with hashes above `anchored` and up to `calibrating` calibrate; those up to `checking` check."""
 
     anchored: int
     calibrating: int
@@ -191,8 +166,7 @@ class HeldRanges(NamedTuple):
 
 
 def least_keys(keys: HashArray, candidates: IntArray, count: int) -> tuple[IntArray, int]:
-    """Those `count` of the candidates (numbers into `keys`) that have the least keys, rising; and the greatest of these
-    keys."""
+    """The `count` candidates (numbers into `keys`) with the least keys, rising, and the greatest of these keys."""
     if not count:
         return candidates[:0], 0
     chosen = candidates[np.argpartition(keys[candidates], count - 1)[:count]]
@@ -213,36 +187,33 @@ def _span(wanted: int, n_rows: int) -> int:
 
 
 def firsts_of_groups(keys: HashArray, labels: IntArray, n_groups: int) -> IntArray:
-    """Of each of the groups labelled 1 to `n_groups`, the member of the least key."""
+    """The member with the least key of each of the groups labelled 1 to `n_groups`."""
     members = np.flatnonzero((labels > 0) & (labels <= n_groups))
     members = members[np.lexsort((keys[members], labels[members]))]
     _, first = np.unique(labels[members], return_index=True)
     return np.asarray(members[first])
 
 
-def widen(lengths: FloatArray, starts: IntArray, ends: IntArray, to_landmarks: AnyArray) -> None:
+@compiled
+def widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: AnyArray) -> None:
     """Raise lengths (e,), in place, to the greatest difference of the ends' distances (n, b) to some landmarks.
 
-    Along edges that were widened by all landmarks no point is nearer to a landmark than it is along the data.
+    Along edges widened by all landmarks no point is nearer to a landmark than it is along the data.
     """
-    _widen(lengths, starts, ends, to_landmarks)
-
-
-@compiled
-def _widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: AnyArray) -> None:
     for edge in range(len(lengths)):
         for landmark in range(to_landmarks.shape[1]):
             gap = abs(to_landmarks[starts[edge], landmark] - to_landmarks[ends[edge], landmark])
-            # Of two ends that reach no landmark the difference is NaN, which says nothing.
+            # NaN, the difference of two infinite distances, is ignored.
             if gap > lengths[edge]:
                 lengths[edge] = gap
 
 
 def along_the_data(distances: FloatArray, neighbors: IntArray, apart: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Lists (p, k) of new points' neighbors with their distances along the data, if each point is beside its nearest.
+    """Neighbor lists (p, k) of new points with distances along the data, assuming each point is beside its nearest
+    neighbor.
 
-    `apart` (p, k) bounds from below how far each neighbor is from the nearest; less the way to the nearest, it bounds
-    how far it is from the point. In the place of one across a gap the nearest is listed again. Lists rise, as before.
+    `apart` (p, k) bounds from below how far each neighbor is from the nearest; less the distance to the nearest, it
+    bounds the neighbor's distance. A neighbor across a gap is replaced by the nearest. Lists stay sorted.
     """
     nearest = distances[:, :1]
     across = apart > ACROSS * (nearest + distances)

@@ -1,25 +1,18 @@
 """Kernel semi-least squares: distances to all objects of a set from those to a few of them [E].
 
-A Hilbertian distance d is that of a kernel k(q, q') = g(q) - d^2(q, q')/2 + g(q') [E eq. 3]. Where evaluating d takes
-long, a new object q is compared with the m members of a subset R only, and its distances to all n members of Q are
+A Hilbertian distance d belongs to a kernel k(q, q') = g(q) - d^2(q, q')/2 + g(q') [E eq. 3]. Where evaluating d is
+slow, a new object q is compared only with the m members of a subset R, and its distances to all n members of Q are
 
     d_hat^2(q, q_i) = k(q, q) - 2 beta' K_i + K_ii,   beta = pinv(K_RQ) k_R(q)   [E eq. 13-15],
 
-clipped at 0. They are exact for members of R. ([E eq. 30] equates the pseudo-inverse with a product of inverses, which
-it is not: that product gives Nystrom's approximation.) K beta = W' k_R(q) with W = pinv(K_RQ)' K is, member by member,
-the least-squares prediction of k(q, q_i) from k_R(q), trained on the members themselves; Nystrom's W = pinv(K_RR) K_RQ
-projects q on the span of R instead, and knows nothing of how Q is distributed.
+clipped at 0, and exact for members of R. ([E eq. 30] equates the pseudo-inverse with a product of inverses, which is
+Nystrom's approximation instead.) K beta = W' k_R(q) with W = pinv(K_RQ)' K (`weights`, (m, n)) is, member by member,
+the least-squares prediction of k(q, q_i) from k_R(q), trained on the members; Nystrom's W = pinv(K_RR) K_RQ projects q
+onto the span of R and ignores how Q is distributed.
 
-The function g is free. `gram_matrix` takes g(q) = d^2(q, q0)/2 for a member q0: inner products of differences from q0,
-positive semidefinite for every Hilbertian d. With q0 in R an object still costs m evaluations. A constant g, as in
-[E sec. 10], is positive semidefinite only for objects on a sphere, such as binary codes d^2 = h apart (Hamming's h).
-
-| symbol          | variable       | shape        |
-|-----------------|----------------|--------------|
-| K               | gram           | (n, n)       |
-| R               | subset         | (m,)         |
-| k_R(q), k(q, q) | to_subset, own | (p, m), (p,) |
-| W               | weights        | (m, n)       |
+g is free. `gram_matrix` takes g(q) = d^2(q, q0)/2 for a member q0: inner products of differences from q0, positive
+semidefinite for every Hilbertian d. With q0 in R an object still costs m evaluations. A constant g [E sec. 10] is
+positive semidefinite only for objects on a sphere, such as binary codes with d^2 the Hamming distance.
 """
 
 from dataclasses import dataclass
@@ -34,29 +27,28 @@ from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 EPSILON = float(np.finfo(np.float64).eps)
-# Greedy choice. Squared residuals that fell below this part of their last fresh value are left out: rounding has them.
+# Greedy choice. Squared residuals below this share of their last fresh value are rounding, and are left out.
 STALE = 1e-8
-# When the largest of them fell so far, all are computed anew.
+# When the largest falls below this share of its fresh value, all are recomputed.
 REFRESHED = 1e-6
-# Of the largest squared length of K_r: what rounding leaves of one that lies in the span of others.
+# Relative to the largest squared length of K_r: the rounding of one that lies in the span of others.
 EXHAUSTED = 1e-20
-# Relative to the best: choices that are equally good up to rounding.
+# Relative difference from the best of choices that are equally good up to rounding.
 TIE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class SubsetDistances:
-    """Weights (m, n) that predict the kernel with all members from that with a subset, and theirs with themselves."""
+    """Weights (m, n) that predict the kernel with all members from that with a subset, and the members' self_kernel
+    (n,)."""
 
     subset: IntArray
     weights: FloatArray
     self_kernel: FloatArray
 
     def squared_distances(self, to_subset: ArrayLike, own: ArrayLike) -> FloatArray:
-        """d_hat^2 (p, n) of objects with the kernel values k_R(q) (p, m) and k(q, q) (p,) [E eq. 15].
-
-        A row's bytes do not depend on the rows beside it.
-        """
+        """d_hat^2 (p, n) of objects with kernel values k_R(q) (p, m) and k(q, q) (p,) [E eq. 15]. A row's bytes do not
+        depend on other rows."""
         kernel, selves = _checked_objects(to_subset, own, len(self.subset))
         squared = np.empty((len(kernel), len(self.self_kernel)))
         _fill_squared(kernel, selves, self.weights, self.self_kernel, squared)
@@ -64,8 +56,9 @@ class SubsetDistances:
 
 
 def semi_least_squares(gram: ArrayLike, subset: ArrayLike) -> SubsetDistances:
-    """The paper's method: W = pinv(K_RQ)' K, singular values below rounding taken as 0 [E eq. 13-15]."""
-    K, R = _checked(gram, subset)
+    """W = pinv(K_RQ)' K, with singular values below rounding taken as 0 [E eq. 13-15]."""
+    K = _checked_gram(gram)
+    R = checks.row_indices("subset", subset, len(K))
     with threadpool_limits(1, "blas"):
         weights = np.linalg.pinv(K[R], rcond=len(K) * EPSILON).T @ K
     return SubsetDistances(R, np.ascontiguousarray(weights), K.diagonal().copy())
@@ -78,7 +71,7 @@ def distance_kernel(dissimilarities: FloatArray, of_rows: ArrayLike, of_columns:
 
 
 def gram_matrix(between: ArrayLike, origin: int) -> FloatArray:
-    """K (n, n) of members by the dissimilarities (n, n), not squared, between them; `origin` is the row of q0."""
+    """K (n, n) from the dissimilarities (n, n), not squared, between members; `origin` is the row of q0."""
     apart = checks.squared_dissimilarity_matrix("between", between)
     why = f"a row of between, which has {len(apart)}"
     offsets = 0.5 * apart[checks.integer_in_range("origin", origin, 0, len(apart) - 1, why)] ** 2
@@ -86,18 +79,12 @@ def gram_matrix(between: ArrayLike, origin: int) -> FloatArray:
 
 
 def kernel_of_objects(to_subset: ArrayLike, from_origin: ArrayLike, origin: int) -> tuple[FloatArray, FloatArray]:
-    """k_R(q) (p, m) and k(q, q) (p,) of objects by their dissimilarities (p, m), not squared, to the subset.
-
-    The subset has q0 at the place `origin`, and dissimilarities `from_origin` (m,) to it.
-    """
+    """k_R(q) (p, m) and k(q, q) (p,) from dissimilarities (p, m), not squared, to the subset, in which q0 is at
+    `origin` and `from_origin` (m,) are the dissimilarities to it."""
     rows = np.asarray(checks.real_array("to_subset", to_subset, 2, allow_empty=True), dtype=np.float64)
     why = f"a column of to_subset, which has {rows.shape[1]}"
     offsets = 0.5 * rows[:, checks.integer_in_range("origin", origin, 0, rows.shape[1] - 1, why)] ** 2
     return distance_kernel(rows, offsets, 0.5 * np.square(from_origin)), 2 * offsets
-
-
-def _checked(gram: ArrayLike, subset: ArrayLike) -> tuple[FloatArray, IntArray]:
-    return (K := _checked_gram(gram)), checks.row_indices("subset", subset, len(K))
 
 
 def _checked_gram(gram: ArrayLike) -> FloatArray:
@@ -108,16 +95,9 @@ def _checked_gram(gram: ArrayLike) -> FloatArray:
     deviation = float(np.abs(K - K.T).max())
     if deviation > checks.SYMMETRY_TOLERANCE * float(np.abs(K).max()):
         raise InvalidInputError(
-            f"gram is not symmetric: entries differ from their mirror images by up to {deviation:g}; a kernel has none."
+            f"gram is not symmetric: entries differ from their mirror images by up to {deviation:g}; kernels must be."
         )
     return np.asarray((K + K.T) / 2)
-
-
-def _checked_choice(gram: ArrayLike, n_chosen: int) -> tuple[FloatArray, int]:
-    """K in units of a power of two near its size, so that cubes of entries stay in range, and the number to choose."""
-    K = _checked_gram(gram)
-    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
-    return np.ldexp(K, -np.frexp(np.abs(K).max())[1]), m
 
 
 def _checked_objects(to_subset: ArrayLike, own: ArrayLike, m: int) -> tuple[AnyArray, AnyArray]:
@@ -147,22 +127,26 @@ def _fill_squared(kernel: AnyArray, own: AnyArray, weights: AnyArray, self_kerne
 
 
 def trace_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
-    """Members chosen one after the other so that each adds most to trace(P_RQ K) [E eq. 24], in the order of choice.
+    """Members chosen in turn, each adding most to trace(P_RQ K) [E eq. 24]; fewer than asked for if the rest lies in
+    the span of the chosen up to rounding. Ties go to the lower row.
 
-    Fewer than asked for once all others lie in the span of the chosen, to rounding. Ties go to the lower row. Takes
-    O(n^2) a member and one product of (n, n) matrices for every six digits that the largest squared residual falls by.
+    Takes O(n^2) per member and an (n, n) matrix product for every six digits by which the largest squared residual
+    falls.
     """
-    K, m = _checked_choice(gram, n_chosen)
-    # On one thread: the bytes of a product depend on how many threads share it.
+    K = _checked_gram(gram)
+    m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
+    # A power of two near its size as the unit keeps cubes of entries in range.
+    K = np.ldexp(K, -np.frexp(np.abs(K).max())[1])
+    # The bytes of a product depend on the number of threads.
     with threadpool_limits(1, "blas"):
         return _TraceGreedy(K, m).chosen()
 
 
 class _TraceGreedy:
-    """The residuals v_r = (I - P) K_r of all members: |v_r|^2 and v_r' K v_r, whose ratio is what r would add.
+    """The residuals v_r = (I - P) K_r of all members: |v_r|^2 and v_r' K v_r, whose ratio is the gain of choosing r.
 
-    A member's residual u, normalized, takes (u' K_r) u from every other, so that both numbers follow from two products
-    with K. Rounding stays at the size that they started from, so they are computed anew from time to time.
+    Choosing a member with normalized residual u takes (u' K_r) u from every other, so both numbers follow from two
+    products with K. Their rounding stays at their initial size, so they are recomputed from time to time.
     """
 
     def __init__(self, K: FloatArray, m: int) -> None:

@@ -1,1 +1,1 @@
-"""Models of the landmarks, one file a method, and the measures that they start from."""
+"""Models of the landmarks, one file per method, and the dissimilarities that they start from."""

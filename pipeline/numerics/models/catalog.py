@@ -1,26 +1,16 @@
-"""Every method by its name: from dissimilarities between the landmarks to a model that places other points.
+"""Every method by name: from dissimilarities between the landmarks to a model that places other points.
 
-The least constant whose addition makes dissimilarities Euclidean: kernel Isomap [G eq. 32-34].
-
-With K(.) = -1/2 double-centered, dissimilarities D + c (0 on the diagonal) have the centered Gram matrix
-
-    K'(c) = K(D^2) + 2c K(D) + c^2/2 H.
-
-It is positive semidefinite for every c >= c*, c* the largest real eigenvalue of [[0, 2 K(D^2)], [-I, -4 K(D)]]: an
-eigenvector (y, z) of c there has K'(c) z = 0.
-
-| symbol | variable | shape  |
-|--------|----------|--------|
-| D      | between  | (m, m) |
-| c*     | constant | ()     |
+Kernel Isomap adds the least constant that makes dissimilarities Euclidean [G eq. 32-34]. With K(.) = -1/2 times the
+double-centered matrix, dissimilarities D + c (0 on the diagonal) have the centered Gram matrix K(D^2) + 2c K(D) + c^2/2
+H, positive semidefinite for every c >= c*, the largest real eigenvalue of [[0, 2 K(D^2)], [-I, -4 K(D)]].
 
 The all-ones vector e is in the null space of both matrices, which makes 0 a defective eigenvalue: rounding would turn
 it into the square root of rounding, larger than a small c*. With e e'/m added to K(D), e has the eigenvalues 0 and -4
-instead, and all others stay as they are.
+instead, and all others stay the same.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,20 +21,19 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.methods import METHODS, resolved_extension
 from pipeline.numerics import checks
-from pipeline.numerics.extension.kernel_mapping import KernelMappingPlacer, kernel_mapping
+from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
 from pipeline.numerics.extension.placement import Model
-from pipeline.numerics.extension.rbf import RbfPlacer, rbf_extension
 from pipeline.numerics.mds import LandmarkModel, classical_mds, double_centered
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding
 from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
 from pipeline.types import AnyArray, FloatArray
 
-# Up to so many objects all eigenvalues are computed, beyond that only those at the end of the spectrum.
+# Up to this many objects all eigenvalues are computed, above only those at the end of the spectrum.
 MOST_FOR_ALL_EIGENVALUES = 500
-# Of the Gram matrix's norm: eigenvalues above minus this are those of Euclidean dissimilarities up to rounding.
+# Eigenvalues above minus this share of the Gram matrix's norm are those of Euclidean dissimilarities up to rounding.
 EUCLIDEAN_TOLERANCE = 1e-12
-# Of an eigenvalue's size: what rounding gives a real one for an imaginary part.
+# Relative imaginary part that rounding may give a real eigenvalue.
 IMAGINARY_TOLERANCE = 1e-6
 EIGENVALUES_AT_THE_END = 6
 MOST_RESTARTS = 2000
@@ -52,22 +41,20 @@ SEED_OF_START = 0
 
 
 def additive_constant(between: ArrayLike) -> float:
-    """Cailliez's c* >= 0 for dissimilarities (m, m), not squared; 0 if they are Euclidean as they stand."""
+    """Cailliez's c* >= 0 for dissimilarities (m, m), not squared; 0 if they are already Euclidean."""
     matrix = checks.squared_dissimilarity_matrix("between", between)
     size = float(matrix.max())
     if size == 0:
         return 0.0
-    # Both matrices scale differently with D: in units of its largest entry neither dwarfs the other.
+    # The two matrices scale differently with D; in units of its largest entry neither dwarfs the other.
     matrix /= size
     with threadpool_limits(1, "blas"):
         return max(0.0, size * _largest_real_eigenvalue(matrix))
 
 
 def with_constant(dissimilarities: ArrayLike, constant: float) -> FloatArray:
-    """Dissimilarities of any shape with the constant added wherever they are above 0.
-
-    An object's dissimilarity to itself stays 0, and so do those of duplicates: so a landmark is placed on itself.
-    """
+    """Dissimilarities of any shape with the constant added to positive ones: an object's dissimilarity to itself or a
+    duplicate stays 0, so a landmark is placed on itself."""
     values: AnyArray = np.asarray(dissimilarities, dtype=np.float64)
     return np.where(values > 0, values + constant, values)
 
@@ -80,7 +67,7 @@ def _largest_real_eigenvalue(between: FloatArray) -> float:
     at_the_end = np.empty(0)
     if len(between) > MOST_FOR_ALL_EIGENVALUES:
         at_the_end = _real_ones(_rightmost_eigenvalues(of_squares, of_distances))
-    # In theory complex ones could be all that was found, to the right of the largest real one.
+    # In theory all those found could be complex.
     found = at_the_end if len(at_the_end) else _real_ones(_all_eigenvalues(of_squares, of_distances))
     return float(found.max())
 
@@ -140,15 +127,15 @@ _MODELS: dict[str, type[Any]] = {
 
 
 def model_class(name: str) -> type[Any] | None:
-    """The class of a model in a store, by its name: a built-in one or a plugin's."""
+    """The class of a stored model, built-in or a plugin's, by its name."""
     of_plugins = {method.model.__name__: method.model for method in METHODS.values() if method.model is not None}
     return _MODELS.get(name) or of_plugins.get(name)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method with all that it can be told. `affinity` says that similarities are given, not dissimilarities; `signed`
-    that squares of dissimilarities may be negative. `gamma` of None is found from the landmarks."""
+    """A method with its parameters. `affinity`: similarities are given rather than dissimilarities; `signed`: squared
+    dissimilarities may be negative. A `gamma` of None is found from the landmarks."""
 
     method: str
     n_components: int
@@ -162,7 +149,7 @@ class Choice:
 
 
 def fitted_model(choice: Choice, between: FloatArray) -> Model:
-    """Embed landmarks by their dissimilarities (m, m), and make ready to place other points."""
+    """Embed landmarks by their dissimilarities (m, m) and prepare to place other points."""
     extension = resolved_extension(choice.method, choice.extension)
     fit = _FITS.get(choice.method) or METHODS[choice.method].fit
     if fit is None:
@@ -181,48 +168,31 @@ def _kernel_isomap(choice: Choice, between: FloatArray) -> Model:
     """Classical scaling of dissimilarities that an added constant makes Euclidean [G eq. 32-34]."""
     constant = additive_constant(between)
     model = classical_mds(with_constant(between, constant) ** 2, choice.n_components)
-    return LandmarkModel(
-        coordinates=model.coordinates,
-        eigenvalues=model.eigenvalues,
-        row_means=model.row_means,
-        grand_mean=model.grand_mean,
-        spectrum=model.spectrum,
-        constant=constant,
-    )
-
-
-def _gamma(choice: Choice, between: FloatArray) -> float:
-    return automatic_gamma_of(between) if choice.gamma is None else choice.gamma
-
-
-def _laplacian(choice: Choice, between: FloatArray) -> Model:
-    gamma = 0.0 if choice.affinity else _gamma(choice, between)
-    return laplacian_eigenmaps(between, choice.n_components, gamma, affinity=choice.affinity)
+    return replace(model, constant=constant)
 
 
 def _spectral(choice: Choice, between: FloatArray) -> Model:
-    gamma = 0.0 if choice.affinity else _gamma(choice, between)
-    return spectral_embedding(between, choice.n_components, gamma, affinity=choice.affinity)
+    fit = laplacian_eigenmaps if choice.method == "laplacian" else spectral_embedding
+    gamma = 0.0 if choice.affinity else automatic_gamma_of(between) if choice.gamma is None else choice.gamma
+    return fit(between, choice.n_components, gamma, affinity=choice.affinity)
 
 
 def _lle(choice: Choice, between: FloatArray) -> Model:
-    k, m = choice.n_neighbors, len(between)
-    if k >= m:
-        raise InvalidInputError(
-            f"n_neighbors={k} is out of range; lle takes the neighbors among the {m} landmarks: use one from 1 to "
-            f"{m - 1}, or more landmarks."
-        )
-    return locally_linear(between, choice.n_components, k, choice.regularization)
+    _require_fewer("n_neighbors", choice.n_neighbors, len(between))
+    return locally_linear(between, choice.n_components, choice.n_neighbors, choice.regularization)
 
 
 def _sammon(choice: Choice, between: FloatArray) -> Model:
-    k, m = choice.stress_neighbors, len(between)
-    if k is not None and k >= m:
+    _require_fewer("stress_neighbors", choice.stress_neighbors, len(between))
+    return sammon(between, choice.n_components, choice.stress_neighbors)
+
+
+def _require_fewer(name: str, n_neighbors: int | None, n_landmarks: int) -> None:
+    if n_neighbors is not None and n_neighbors >= n_landmarks:
         raise InvalidInputError(
-            f"stress_neighbors={k} is out of range; neighbors are taken among the {m} landmarks: use one from 1 to "
-            f"{m - 1}, or more landmarks."
+            f"{name}={n_neighbors} is out of range; neighbors are taken among the {n_landmarks} landmarks: use one "
+            f"from 1 to {n_landmarks - 1}, or more landmarks."
         )
-    return sammon(between, choice.n_components, k)
 
 
 _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
@@ -230,7 +200,7 @@ _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "mds": _classical,
     "kernel-mds": _classical,
     "kernel-isomap": _kernel_isomap,
-    "laplacian": _laplacian,
+    "laplacian": _spectral,
     "spectral": _spectral,
     "lle": _lle,
     "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),

@@ -1,26 +1,20 @@
 """Locally linear embedding from dissimilarities alone [B sec. 2.5, 4.4].
 
-A point is written as a weighted mean of its k nearest landmarks, and its coordinates are the same mean of theirs. The
-weights need no vectors, for the local Gram matrix is made of dissimilarities: G_jl = (a_j^2 + a_l^2 - d_jl^2) / 2 is
-the inner product of x_j - x and x_l - x. They minimize w'Gw with sum 1, so they are G^-1 e up to their sum.
+A point is written as a weighted mean of its k nearest landmarks, and its coordinates are the same mean of theirs. With
+a the point's dissimilarities (p, m) and d those between landmarks (m, m), the local Gram matrix is G_jl = (a_j^2 +
+a_l^2 - d_jl^2) / 2, the inner product of x_j - x and x_l - x. The weights W minimize w'Gw with sum 1, so they are
+proportional to G^-1 e; the landmarks' coordinates are eigenvectors of M = (I - W)'(I - W).
 
-| symbol | variable             | shape  |
-|--------|----------------------|--------|
-| a      | to_landmarks         | (p, m) |
-| d      | between              | (m, m) |
-| W      | _weights(...)        | (m, m) |
-| M      | (I - W)'(I - W)      | (m, m) |
-| y      | coordinates          | (m, d) |
+If k exceeds the data's dimension, G is singular: `regularization` times its trace is added to the diagonal. If
+dissimilarities are not Euclidean, G may be indefinite, and the added amount grows tenfold until it is not.
 
-Where k exceeds the data's dimension G is singular: `regularization` times its trace is added to the diagonal. Where
-dissimilarities are not Euclidean G can even be indefinite, and what is added grows tenfold until it no longer is.
-
-The lowest eigenvector of M, all ones, says nothing. It is moved to the top of the spectrum instead of skipped: where
-the neighbors fall into several groups 0 is a repeated eigenvalue, and the first vector of its space any combination.
+The lowest eigenvector of M, all ones, carries no information. It is moved to the top of the spectrum instead of
+skipped: if neighbors form several groups, 0 is a repeated eigenvalue, and the first vector of its space is arbitrary.
 """
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,23 +25,23 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.kernel_mapping import checked_rows
+from pipeline.numerics.extension.interpolation import checked_rows
 from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.mds import with_fixed_signs
 from pipeline.numerics.neighbors.products import clear, insert
 from pipeline.types import AnyArray, FloatArray
 
-# Tenfold regularizations tried before all neighbors weigh the same, which is what they lead to.
+# Tenfold regularizations tried before all neighbors get the same weight, their limit.
 MOST_TRIES = 30
 NOBODY = -1
 
 
 @dataclass(frozen=True, eq=False)
 class LlePlacer:
-    """Landmarks' coordinates (m, d), unit vectors each; the eigenvalues (d,) of M that belong to them, lowest first.
+    """Landmarks' coordinates (m, d), unit vectors, and the eigenvalues (d,) of M that belong to them, lowest first.
 
-    between (m, m), n_neighbors and regularization are what the weights of other points are computed from. An
-    eigenvalue of 0 up to rounding says that the neighbors fall into separate groups, which that component tells apart.
+    between (m, m), n_neighbors and regularization determine the weights of other points. An eigenvalue of 0 up to
+    rounding means that neighbors form separate groups, which that component tells apart.
     """
 
     coordinates: FloatArray
@@ -55,16 +49,14 @@ class LlePlacer:
     between: FloatArray
     n_neighbors: int
     regularization: float
-
-    @property
-    def residual_degree(self) -> int:
-        return 2
+    residual_degree: ClassVar[int] = 2
 
     def place(self, to_landmarks: AnyArray) -> Placement:
-        """The weighted mean of the nearest landmarks' coordinates [B eq. 16]; of equally near ones the first are taken.
+        """The weighted mean of the nearest landmarks' coordinates [B eq. 16], ties by number; exactly a landmark's
+        coordinates at dissimilarity 0 from it.
 
-        A point at dissimilarity 0 from a landmark gets its coordinates exactly. The residual is the squared distance of
-        the point from the mean that stands for it; 0 where dissimilarities are not Euclidean and say less than that.
+        The residual is the squared distance of the point from its weighted mean; 0 if dissimilarities are not Euclidean
+        and make it negative.
         """
         rows = checked_rows(to_landmarks, len(self.coordinates))
         neighbors, weights, residual = _reconstructed(rows, self.between, self.n_neighbors, self.regularization, False)
@@ -74,14 +66,12 @@ class LlePlacer:
 
 
 def locally_linear(between: ArrayLike, n_components: int, n_neighbors: int, regularization: float = 1e-3) -> LlePlacer:
-    """Embed landmarks by their dissimilarities (m, m), not squared, and make ready to place other points.
-
-    Equal to scikit-learn's LocallyLinearEmbedding, and placing to its transform, on Euclidean distances.
-    """
+    """Embed landmarks by their dissimilarities (m, m), not squared. On Euclidean distances this equals scikit-learn's
+    LocallyLinearEmbedding, and placing its transform."""
     apart = checks.squared_dissimilarity_matrix("between", between)
     m = len(apart)
     if m < 3:
-        raise InvalidInputError(f"between is of {m} landmarks; locally linear embedding needs at least 3.")
+        raise InvalidInputError(f"between has {m} landmarks; locally linear embedding needs at least 3.")
     d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} landmarks")
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, m - 1, f"other landmarks, of {m}")
     checks.require_parameter("regularization", regularization)
@@ -105,34 +95,22 @@ def _lowest_pairs(weights: csr_array, n_components: int) -> tuple[FloatArray, Fl
     np.fill_diagonal(matrix, matrix.diagonal() + 1.0)
     highest = np.abs(matrix).sum(axis=1).max()
     matrix += highest / m
-    # On one thread: the bytes of a decomposition depend on how many threads share it.
+    # The bytes of a decomposition depend on the number of threads.
     with threadpool_limits(1, "blas"):
         eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
     return eigenvalues[:n_components].copy(), np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
 
 
-def _reconstructed(
-    rows: AnyArray, between: FloatArray, n_neighbors: int, regularization: float, are_landmarks: bool
-) -> tuple[AnyArray, FloatArray, FloatArray]:
-    """Of each row the nearest landmarks (p, k), their weights (p, k) and the squared error (p,) of their mean."""
-    neighbors = np.empty((len(rows), n_neighbors), dtype=np.int64)
-    weights, errors = np.empty((len(rows), n_neighbors)), np.empty(len(rows))
-    _reconstruct_all(rows, between, regularization, are_landmarks, neighbors, weights, errors)
-    return neighbors, weights, errors
-
-
 @compiled
-def _reconstruct_all(
-    rows: AnyArray,
-    between: AnyArray,
-    regularization: float,
-    are_landmarks: bool,
-    neighbors: AnyArray,
-    weights: AnyArray,
-    errors: AnyArray,
-) -> None:
-    """If the rows are those of the landmarks themselves, none is its own neighbor."""
-    k = neighbors.shape[1]
+def _reconstructed(
+    rows: AnyArray, between: AnyArray, k: int, regularization: float, are_landmarks: bool
+) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Each row's nearest landmarks (p, k), their weights (p, k) and the squared error (p,) of their mean.
+
+    If the rows are the landmarks', none is its own neighbor.
+    """
+    neighbors = np.empty((len(rows), k), dtype=np.int64)
+    weights, errors = np.empty((len(rows), k)), np.empty(len(rows))
     distances, gram, factor = np.empty(k), np.empty((k, k)), np.empty((k, k))
     for i in range(len(rows)):
         _find_nearest(rows[i], i if are_landmarks else NOBODY, distances, neighbors[i])
@@ -143,6 +121,7 @@ def _reconstruct_all(
         size = _fill_gram(distances, neighbors[i], between, gram)
         _solve(gram, regularization, factor, weights[i])
         errors[i] = max(0.0, _quadratic_form(gram, weights[i])) * size * size
+    return neighbors, weights, errors
 
 
 @compiled
@@ -156,7 +135,7 @@ def _find_nearest(row: AnyArray, own: int, distances: AnyArray, neighbors: AnyAr
 
 @compiled
 def _fill_gram(distances: AnyArray, neighbors: AnyArray, between: AnyArray, gram: AnyArray) -> float:
-    """G in units of the largest of the distances, which is returned: weights do not depend on the unit."""
+    """G in units of the largest distance, which is returned; weights do not depend on the unit."""
     k = len(distances)
     size = distances[k - 1] if distances[k - 1] > 0.0 else 1.0
     for j in range(k):
@@ -169,7 +148,8 @@ def _fill_gram(distances: AnyArray, neighbors: AnyArray, between: AnyArray, gram
 
 @compiled
 def _solve(gram: AnyArray, regularization: float, factor: AnyArray, weights: AnyArray) -> None:
-    """Weights of sum 1 in proportion to (G + r I)^-1 e, r the least that makes that matrix positive definite."""
+    """Weights of sum 1 proportional to (G + r I)^-1 e, with the least r tried that makes that matrix positive
+    definite."""
     k = len(weights)
     trace = 0.0
     for j in range(k):
@@ -185,7 +165,7 @@ def _solve(gram: AnyArray, regularization: float, factor: AnyArray, weights: Any
 
 @compiled
 def _factorize(gram: AnyArray, added: float, factor: AnyArray) -> bool:
-    """The lower Cholesky factor of G + added I; whether there is one."""
+    """The lower Cholesky factor of G + added I; False if there is none."""
     for j in range(len(gram)):
         pivot = gram[j, j] + added
         for s in range(j):

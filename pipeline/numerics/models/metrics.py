@@ -1,32 +1,43 @@
-"""Dissimilarities between vectors by the usual metrics, in compiled loops: to landmarks from any number of points.
+"""Dissimilarities of vectors to landmarks, by metrics or by kernels, in compiled loops.
 
-A dissimilarity is squared downstream, so "sqeuclidean" is not among them. "cosine" is 1 - cos, as elsewhere; its square
-root is a Euclidean distance between unit vectors (divided by sqrt 2), and the kernel of that name gives that distance.
-Both it and "correlation" are half the squared distance between rows made unit vectors, which equals 1 - cos but loses
-nothing to cancellation and is exactly 0 between equal rows.
+Dissimilarities are squared downstream, so "sqeuclidean" is not a metric here. "cosine" is 1 - cos, and both it and
+"correlation" are half the squared distance between unit vectors, which equals 1 - cos without cancellation and is
+exactly 0 between equal rows.
 
-Landmarks stand side by side: the inner loop runs across a block of them that stays in the cache, for four columns of
-one point at a time, so it is vectorized although every sum runs over the columns in order. A row's bytes therefore
-depend on that row and the landmarks only.
+A kernel k is an inner product of mapped vectors, so d^2(x, y) = k(x, x) - 2 k(x, y) + k(y, y) is a squared distance,
+and its classical scaling is kernel PCA; centering of the kernel cancels in d^2 [G sec. 2.1.2; T eq. 2-5].
+
+| kernel     | k(x, y)                       | d(x, y)                            |
+|------------|-------------------------------|------------------------------------|
+| linear     | x.y                           | Euclidean distance                 |
+| rbf        | exp(-gamma ||x - y||^2)       | sqrt(-2 expm1(-gamma ||x - y||^2)) |
+| cosine     | x.y / (||x|| ||y||)           | Euclidean distance of unit vectors |
+| polynomial | (gamma x.y + constant)^degree | by the definition                  |
+
+Similarities that are no kernel can have d^2 < 0: `signed_roots` keeps the sign, and downstream a square is v |v|.
+
+The inner loop runs across a block of landmarks that stays in the cache, for four columns of one point at a time: it
+vectorizes although every sum runs over the columns in order. A row's bytes depend only on that row and the landmarks.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import METRICS
+from pipeline.methods import GAMMA_RANGE, KERNELS, METRICS
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
-# Those that do not change when the data is scaled: only the direction of a row counts.
+# Metrics for which only the direction of a row counts: scaling the data does not change them.
 SCALE_FREE = ("cosine", "correlation")
 
 LANDMARKS_PER_BLOCK = 256
 COLUMNS_PER_PASS = 4
-# With a block of landmarks this is 128 KB, which stay in the second-level cache for all points.
+# With a block of landmarks this is 128 KB, which stays in the second-level cache for all points.
 COLUMNS_PER_TILE = 64
 SQUARES, SIZES, LARGEST, PRODUCTS = range(4)
 
@@ -55,12 +66,12 @@ def euclidean(points: AnyArray, landmarks: AnyArray) -> FloatArray:
 
 
 def squared_distances(points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
-    """Squared Euclidean distances (p, m), of the same bits whose roots "euclidean" gives."""
+    """Squared Euclidean distances (p, m), the same bits whose roots "euclidean" gives."""
     return _totals(*checked_vectors(points, landmarks), SQUARES)
 
 
 def inner_products(points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
-    """Inner products (p, m); that of equal rows has the bits of `squared_lengths`."""
+    """Inner products (p, m); for equal rows the bits of `squared_lengths`."""
     return _totals(*checked_vectors(points, landmarks), PRODUCTS)
 
 
@@ -83,16 +94,8 @@ def checked_vectors(points: ArrayLike, landmarks: ArrayLike) -> tuple[AnyArray, 
 
 
 def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[FloatArray, FloatArray]:
-    """Both with every row divided by its length; an error that names `metric` if a row has none."""
+    """Both with every row divided by its length; an error that names `metric` if a row is zero."""
     return _unit_rows("points", points, metric), _unit_rows("landmarks", landmarks, metric)
-
-
-def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
-    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros."""
-    units = np.zeros(rows.shape)
-    has_length = np.empty(len(rows), dtype=np.bool_)
-    _divide_by_length(rows, units, has_length)
-    return units, has_length
 
 
 def _checked(name: str, values: ArrayLike) -> AnyArray:
@@ -106,7 +109,7 @@ def _checked(name: str, values: ArrayLike) -> AnyArray:
 
 
 def require_directions(name: str, rows: AnyArray, metric: str, numbers: IntArray | None = None) -> None:
-    """Refuse rows that have no direction, where `metric` is one for which only that counts; `numbers` are theirs."""
+    """Refuse rows without a direction if `metric` needs one; the error calls them by their `numbers`."""
     if metric in SCALE_FREE:
         has_length = np.ptp(rows, axis=1) > 0 if metric == "correlation" else rows.any(axis=1)
         _require_lengths(name, np.asarray(has_length, dtype=np.bool_), metric, numbers)
@@ -129,12 +132,6 @@ def _require_lengths(name: str, has_length: BoolArray, metric: str, numbers: Int
         )
 
 
-def _centered(rows: AnyArray) -> FloatArray:
-    centered = np.empty(rows.shape)
-    _center(rows, centered)
-    return centered
-
-
 def _totals(points: AnyArray, landmarks: AnyArray, kind: int) -> FloatArray:
     totals = np.zeros((len(points), len(landmarks)))
     _accumulate(points, _side_by_side(landmarks), kind, totals)
@@ -142,10 +139,8 @@ def _totals(points: AnyArray, landmarks: AnyArray, kind: int) -> FloatArray:
 
 
 def _side_by_side(landmarks: AnyArray) -> FloatArray:
-    """(blocks, D, LANDMARKS_PER_BLOCK) with zeros past the last landmark and past the last of D columns.
-
-    D is filled up to whole passes: a column of zeros adds exactly nothing to any total.
-    """
+    """(blocks, D, LANDMARKS_PER_BLOCK), padded with zeros: landmarks to whole blocks, D to whole passes. A column of
+    zeros adds exactly nothing to any total."""
     m, n_columns = landmarks.shape
     n_blocks, n_passes = -(-m // LANDMARKS_PER_BLOCK), -(-n_columns // COLUMNS_PER_PASS)
     padded = np.zeros((n_blocks * LANDMARKS_PER_BLOCK, n_passes * COLUMNS_PER_PASS))
@@ -230,8 +225,12 @@ def _square(rows: AnyArray, lengths: AnyArray) -> None:
 
 
 @compiled
-def _divide_by_length(rows: AnyArray, units: AnyArray, has_length: AnyArray) -> None:
-    """Rows are divided by their largest entry first, so that no square overflows or vanishes."""
+def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
+    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros.
+
+    Rows are first divided by their largest entry, so that no square overflows or vanishes.
+    """
+    units, has_length = np.zeros(rows.shape), np.empty(len(rows), dtype=np.bool_)
     for i in range(len(rows)):
         largest, total = 0.0, 0.0
         for k in range(rows.shape[1]):
@@ -244,11 +243,13 @@ def _divide_by_length(rows: AnyArray, units: AnyArray, has_length: AnyArray) -> 
             length = math.sqrt(total)
             for k in range(rows.shape[1]):
                 units[i, k] = units[i, k] / length
+    return units, has_length
 
 
 @compiled
-def _center(rows: AnyArray, centered: AnyArray) -> None:
-    """Rows less their means, taken relative to the first entry so that equal entries leave exactly zeros."""
+def _centered(rows: AnyArray) -> FloatArray:
+    """Rows less their means, computed relative to the first entry so that equal entries give exactly zeros."""
+    centered = np.empty(rows.shape)
     for i in range(len(rows)):
         origin, total = np.float64(rows[i, 0]), 0.0
         for k in range(rows.shape[1]):
@@ -257,3 +258,134 @@ def _center(rows: AnyArray, centered: AnyArray) -> None:
         mean = total / rows.shape[1]
         for k in range(rows.shape[1]):
             centered[i, k] = centered[i, k] - mean
+    return centered
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0).
+
+    gamma is for "rbf" and "polynomial"; degree and constant for "polynomial", which is a kernel only if the constant is
+    not negative.
+    """
+
+    name: str
+    gamma: float = 1.0
+    degree: int = 3
+    constant: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.one_of("kernel", self.name, KERNELS)
+        for name in KERNELS["polynomial"]:
+            checks.require_parameter(name, getattr(self, name))
+
+    def dissimilarities(self, points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
+        """Dissimilarities (p, m), not squared, of points (p, D) to landmarks (m, D); 0 between equal rows. A row's
+        bytes do not depend on other rows."""
+        rows, marks = checked_vectors(points, landmarks)
+        if self.name == "linear":
+            return euclidean(rows, marks)
+        if self.name == "cosine":
+            return euclidean(*unit_vectors(rows, marks, "cosine"))
+        if self.name == "rbf":
+            values = squared_distances(rows, marks)
+            _to_radial(values, self.gamma)
+            return values
+        return self._polynomial(rows, marks)
+
+    def _polynomial(self, points: AnyArray, landmarks: AnyArray) -> FloatArray:
+        values = inner_products(points, landmarks)
+        own, of_landmarks = squared_lengths(points), squared_lengths(landmarks)
+        _to_polynomial(values, own, of_landmarks, self.gamma, self.constant, self.degree)
+        if not np.isfinite(values).all():
+            raise InvalidInputError(
+                f"the polynomial kernel of degree={self.degree} with gamma={self.gamma:g} leaves double precision on "
+                "these points; lower the degree or gamma, or rescale the points."
+            )
+        return values
+
+
+def gamma_in_unit(gamma: float | None, exponent: int) -> float | None:
+    """A user's gamma for lengths in units of 2^exponent, kept within GAMMA_RANGE; None stays None."""
+    if gamma is None:
+        return None
+    with np.errstate(over="ignore"):
+        scaled = float(np.ldexp(float(gamma), 2 * exponent))
+    return min(max(scaled, GAMMA_RANGE[0]), GAMMA_RANGE[1])
+
+
+def automatic_gamma(points: ArrayLike) -> float:
+    """1 / median squared Euclidean distance between the points (m, D), over pairs of different rows."""
+    return _reciprocal_median(squared_distances(points, points), "points")
+
+
+def automatic_gamma_of(between: ArrayLike) -> float:
+    """1 / median squared dissimilarity between landmarks, from dissimilarities (m, m), over pairs of different ones."""
+    return _reciprocal_median(checks.squared_dissimilarity_matrix("between", between) ** 2, "landmarks")
+
+
+def signed_roots(squared: ArrayLike) -> FloatArray:
+    """sign(s) sqrt(|s|), from which v |v| gives back s."""
+    values = np.asarray(squared, dtype=np.float64)
+    return np.asarray(np.copysign(np.sqrt(np.abs(values)), values))
+
+
+def dissimilarities_from_similarities(similarities: ArrayLike, own: ArrayLike, of_landmarks: ArrayLike) -> FloatArray:
+    """Signed roots (p, m) of own - 2 similarities + of_landmarks, for any similarities [T eq. 2-5]: similarities (p, m)
+    of points to landmarks, own (p,) and of_landmarks (m,) of points and landmarks to themselves."""
+    to_landmarks = checks.real_array("similarities", similarities, 2, allow_empty=True)
+    to_self = checks.real_array("own", own, 1, allow_empty=True)
+    marks_to_self = checks.real_array("of_landmarks", of_landmarks, 1)
+    if to_landmarks.shape != (len(to_self), len(marks_to_self)):
+        raise InvalidInputError(
+            f"similarities has shape {to_landmarks.shape}, own {to_self.shape} and of_landmarks {marks_to_self.shape}; "
+            "they must be (n_points, n_landmarks), (n_points,) and (n_landmarks,)."
+        )
+    for name, array in (("similarities", to_landmarks), ("own", to_self), ("of_landmarks", marks_to_self)):
+        checks.require_finite(name, array)
+    own64, marks64, between = (np.asarray(a, dtype=np.float64) for a in (to_self, marks_to_self, to_landmarks))
+    # In this order the result for equal similarities is exactly 0.
+    return signed_roots((own64[:, None] - between) + (marks64 - between))
+
+
+def _reciprocal_median(squared: FloatArray, what: str) -> float:
+    if len(squared) < 2:
+        raise InvalidInputError(f"gamma='auto' needs at least 2 {what}, and there is {len(squared)}; give a number.")
+    median = float(np.median(squared[~np.tri(len(squared), dtype=np.bool_)]))
+    if not median > 0:
+        raise InvalidInputError(
+            f"gamma='auto' is 1 / the median squared dissimilarity between {what}, and more than half of those are 0; "
+            "give gamma as a number, or drop duplicates."
+        )
+    return 1.0 / median
+
+
+@compiled
+def _to_radial(squares: AnyArray, gamma: float) -> None:
+    for i in range(squares.shape[0]):
+        for j in range(squares.shape[1]):
+            squares[i, j] = math.sqrt(-2.0 * math.expm1(-gamma * squares[i, j]))
+
+
+@compiled
+def _to_polynomial(
+    products: AnyArray, own: AnyArray, of_landmarks: AnyArray, gamma: float, constant: float, degree: int
+) -> None:
+    marks = np.empty(len(of_landmarks))
+    for j in range(len(marks)):
+        marks[j] = _power(gamma * of_landmarks[j] + constant, degree)
+    for i in range(len(own)):
+        mine = _power(gamma * own[i] + constant, degree)
+        for j in range(len(marks)):
+            kernel = _power(gamma * products[i, j] + constant, degree)
+            square = (mine - kernel) + (marks[j] - kernel)
+            # Only rounding can make a kernel's squared distance negative. NaN must pass.
+            products[i, j] = 0.0 if square < 0.0 else math.sqrt(square)
+
+
+@compiled
+def _power(base: float, degree: int) -> float:
+    result = 1.0
+    for _ in range(degree):
+        result *= base
+    return result

@@ -1,22 +1,16 @@
 """Non-metric scaling: stress against the best monotone function of the dissimilarities [G eq. 20-21].
 
-stress^2 = S / T with S = sum over pairs of (d_ij - f_ij)^2 and T = sum of d_ij^2, f the disparities: the least squares
-fit to d that does not fall where dissimilarities rise (isotonic regression). This is Kruskal's stress-1; [G eq. 21]
-writes f around d_y and divides by d_x, for which stretching f to a constant would do.
+stress^2 = S / T with S = sum over pairs of (d_ij - f_ij)^2 and T = sum of d_ij^2, f the disparities: the isotonic
+regression of d on the dissimilarities. This is Kruskal's stress-1; [G eq. 21] writes f around d_y and divides by d_x,
+which stretching f to a constant would minimize.
 
-Ties are approached the primary way: pairs of one dissimilarity may have different disparities. Their fit is d brought
-into an interval [lower, upper] that dissimilarity by dissimilarity moves upwards, so that the fitted function is a
-monotone map into intervals, mostly of length 0. A dissimilarity of 0 has the disparity 0: it says "the same object".
+Ties are treated the primary way: pairs with the same dissimilarity may have different disparities. Their fit is d
+clipped to an interval [lower, upper]; the intervals rise with the dissimilarity and mostly have length 0. A
+dissimilarity of 0 has the disparity 0, as it means "the same object".
 
-As f is a projection of d on a cone, S has the gradient 2 sum (d - f) grad d, as if f were constant; and where the
-pools of the regression stay as they are, f changes by the mean change of d over each pool.
-
-| symbol | variable           | shape  |
-|--------|--------------------|--------|
-| X'     | columns            | (d, m) |
-| d      | distances          | (m, m) |
-| f      | targets            | (m, m) |
-|        | pools              | (m, m) | FREE where f = d within an interval; the last where f = 0 for d_x = 0
+As f is a projection of d onto a cone, S has the gradient 2 sum (d - f) grad d, as if f were constant; and where the
+pools of the regression do not change, f changes by the mean change of d over each pool. `pools` (m, m) is FREE where f
+= d within an interval, and the last pool where the dissimilarity is 0.
 """
 
 import math
@@ -26,19 +20,19 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.inverse.algebra import mirror
 from pipeline.numerics.models.smacof import EPSILON, add_curvature, rounding_of, squared_lengths_from, stress_terms
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 FREE = -1
-# Larger classes of ties are sorted by numpy, which is faster once its call is paid for.
+# Larger classes of ties are sorted by numpy, which is faster in spite of the call.
 LARGE_CLASS = 256
-BLOCK = 64
 
 
 class MonotoneMap(NamedTuple):
     """Dissimilarity -> interval of disparities, by knots (q,) rising from 0 with intervals [lower, upper] (q,).
 
-    Between knots linear, from the upper end of one to the lower end of the next; beyond the last, proportional.
+    Linear between knots, from the upper end of one to the lower end of the next; beyond the last, proportional.
     """
 
     knots: FloatArray
@@ -66,7 +60,7 @@ class Regression(NamedTuple):
 
     @property
     def pool_sizes(self) -> FloatArray:
-        """Pairs in each pool; infinite for the last, that of dissimilarities 0, whose disparities never change."""
+        """Pairs in each pool; infinite for the last, that of dissimilarity 0, whose disparities never change."""
         return np.append(np.diff(self.bounds).astype(np.float64), np.inf)
 
 
@@ -108,7 +102,7 @@ class MonotoneStress:
 
     def __init__(self, between: FloatArray) -> None:
         flat = np.flatnonzero(np.triu(between, 1))
-        # (n,) places in the flat matrix of the pairs i < j with positive dissimilarities, by rising dissimilarity.
+        # (n,) flat places of the pairs i < j with positive dissimilarities, by rising dissimilarity.
         self._order = flat[np.argsort(between.ravel()[flat], kind="stable")]
         dissimilarities = between.ravel()[self._order]
         # (c + 1,) where the classes of equal dissimilarities begin.
@@ -132,7 +126,7 @@ class MonotoneStress:
         return MonotonePoint(columns, value, rounding, gradient, regression, distances, pools, pulls)
 
     def map_of(self, point: MonotonePoint) -> MonotoneMap:
-        """The fitted map; knots within a run of one constant disparity are left out, as they change nothing."""
+        """The fitted map, without the knots inside a run of one constant disparity, which change nothing."""
         disparities = point.regression.disparities
         knots = np.concatenate([[0.0], self._distinct])
         lower = np.concatenate([[0.0], disparities[self._starts[:-1]]])
@@ -142,8 +136,8 @@ class MonotoneStress:
         return MonotoneMap(knots[~inner], lower[~inner], upper[~inner])
 
     def _disparities(self, distances: FloatArray, targets: FloatArray) -> tuple[Regression, AnyArray]:
-        """The regression; `targets` is filled with its disparities, and the pools (m, m) are returned."""
-        from scipy.optimize import isotonic_regression  # slow to import, and only this method needs it
+        """The regression, whose disparities fill `targets`, and the pools (m, m)."""
+        from scipy.optimize import isotonic_regression  # slow to import
 
         values = distances.ravel()[self._order]
         found = isotonic_regression(self._with_sorted_classes(values))
@@ -152,8 +146,8 @@ class MonotoneStress:
         pools = np.full(distances.shape, n_pools, dtype=np.int32)
         pool = np.repeat(np.arange(n_pools, dtype=np.int32), np.diff(regression.bounds))
         _scatter(values, self._order, self._starts, regression.disparities, pool, targets.ravel(), pools.ravel())
-        _mirror(targets)
-        _mirror(pools)
+        mirror(targets, len(targets))
+        mirror(pools, len(pools))
         return regression, pools
 
     def _with_sorted_classes(self, values: FloatArray) -> FloatArray:
@@ -197,7 +191,7 @@ def _scatter(
     targets: AnyArray,
     pools: AnyArray,
 ) -> None:
-    """Bring distances into the intervals of their classes, and note the pool of the end that they were brought to."""
+    """Clip distances to the intervals of their classes, and note the pool of the end that they were clipped to."""
     for which in range(len(starts) - 1):
         first, last = starts[which], starts[which + 1] - 1
         lower, upper = disparities[first], disparities[last]
@@ -208,17 +202,6 @@ def _scatter(
                 pools[order[place]] = FREE
             else:
                 pools[order[place]] = pool[first] if distance <= lower else pool[last]
-
-
-@compiled
-def _mirror(matrix: AnyArray) -> None:
-    """Copy the upper triangle to the lower, in blocks that stay in the cache."""
-    m = len(matrix)
-    for row in range(0, m, BLOCK):
-        for column in range(row, m, BLOCK):
-            for i in range(row, min(row + BLOCK, m)):
-                for j in range(max(column, i + 1), min(column + BLOCK, m)):
-                    matrix[j, i] = matrix[i, j]
 
 
 @compiled

@@ -1,21 +1,17 @@
 """Minimizing stress: majorization to come near, Newton steps to converge [G eq. 16-29].
 
 sigma(X) = sum over pairs of w_ij (d_ij - t_ij)^2, d_ij = |x_i - x_j|. The derivative for one point sums over the other
-points only ([G eq. 26] and [G eq. 28] carry a sum over i too many):
+points only ([G eq. 26] and [G eq. 28] have a sum over i too many):
 
     d sigma / d x_i = 2 sum_j w_ij (1 - t_ij / d_ij) (x_i - x_j)
 
 SMACOF's step, the Guttman transform, is -1/2 V^+ times that, V the Laplacian of the weights. It never raises the
-stress, but its steps shrink by a few percent only, so that small steps say little about what is left. After some of
-them, Newton steps by conjugate gradients in a trust region, preconditioned with V, converge quadratically and can
-leave saddle points; the size of a Newton step is what is left.
+stress, but its steps shrink by a few percent only, so small steps say little about the remaining distance. After some
+of them, Newton steps by conjugate gradients in a trust region, preconditioned with V, converge quadratically and can
+leave saddle points; the size of a Newton step is the remaining distance.
 
-| symbol | variable | shape  |
-|--------|----------|--------|
-| X'     | columns  | (d, m) | one row a component, so that loops over points run along memory
-| t      | targets  | (m, m) |
-| w      | weights  | (m, m) | or (1, m), the same for every row
-| w t/d  | pulls    | (m, m) | 0 where d = 0
+`columns` (d, m) is X', so that loops over points run along memory; `weights` is (m, m), or (1, m) if the same for every
+row; `pulls` (m, m) is w t/d, 0 where d = 0.
 """
 
 import math
@@ -30,18 +26,18 @@ from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray
 
 EPSILON, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
-# Relative to the size of the configuration: the Guttman step at which majorization hands over, the Newton step that
-# ends the descent, and the Guttman step of which only rounding is left.
+# Relative to the configuration's size: the Guttman step at which Newton's method takes over, the Newton step that ends
+# the descent, and the Guttman step that is only rounding.
 COARSE_STEP, FINE_STEP, FINEST_STEP = 1e-5, 1e-10, 1e-12
-# Curvature, relative to V, of which only rounding is left: rigid motions have none, and are no step towards a minimum.
+# Curvature, relative to V, that is only rounding: rigid motions have none and lead to no minimum.
 FLAT = 1e-10
 MAX_NEWTON_STEPS, MAX_CONJUGATE_STEPS = 1000, 200
-# Guttman steps at least and at most; between, as many as go through so many pairs. They are not needed to converge, but
-# where they cost little they are followed nearly to the end of the valley they are in.
+# Least and most Guttman steps; between, as many as visit MAJORIZED_PAIRS pairs. Convergence does not need them, but
+# where they cost little they are followed nearly to the end of their valley.
 MAJORIZATIONS, MAJORIZED_PAIRS = (40, 1000), 40_000_000
-# Second derivatives applied in one descent at least and at most; between, as many as go through so many pairs. The
-# least is several times what configurations need that their stress determines well; those of Sammon's mapping on hardly
-# more neighbors than points have coordinates need more.
+# Least and most products with the second derivative in one descent; between, as many as visit PRODUCT_PAIRS pairs. The
+# least is several times what well-determined configurations need; Sammon's mapping with hardly more neighbors than
+# coordinates needs more.
 PRODUCTS, PRODUCT_PAIRS = (4000, 40_000), 5_000_000_000
 
 
@@ -61,13 +57,11 @@ class Point(Protocol):
         ...
 
     def preconditioned(self, gradient: FloatArray) -> FloatArray:
-        """A gradient (d, m) turned into a step against it; the point's own gradient into its Guttman step."""
+        """The step against a gradient (d, m); for the point's own gradient, its Guttman step."""
         ...
 
 
 class Objective(Protocol):
-    """What is minimized."""
-
     def at(self, columns: FloatArray) -> Point: ...
 
 
@@ -81,7 +75,7 @@ class Minimum(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StressPoint:
-    """Raw stress at one configuration; `factor` is that of V, or None where V is m I on all gradients."""
+    """Raw stress at one configuration; `factor` is that of V, or None if V is m I on all gradients."""
 
     columns: FloatArray
     value: float
@@ -117,16 +111,13 @@ class WeightedStress:
 
 
 def rounding_of(misfit: float, mass: float) -> float:
-    """What rounding of distances may do to a sum of squared misfits among lengths whose squares sum up to `mass`."""
+    """Rounding of a sum of squared misfits among distances whose squares sum up to `mass`."""
     return 8 * EPSILON * (math.sqrt(misfit * mass) + EPSILON * mass)
 
 
 def _factor(weights: FloatArray) -> FloatArray:
-    """Cholesky factor of V made regular.
-
-    V has the constants on every connected part as its null space. Gradients have no component there, so that any
-    regular value there serves, and parts stay where they are relative to each other.
-    """
+    """Cholesky factor of V made regular. The null space of V holds the constants on every connected part; gradients
+    have no component there, so any regular value serves, and parts do not move relative to each other."""
     n_parts, part = connected_components(weights, directed=False)
     weights = weights - np.diag(weights.diagonal())
     indicators = np.equal.outer(np.arange(n_parts), part).astype(np.float64)
@@ -138,7 +129,7 @@ def _factor(weights: FloatArray) -> FloatArray:
 
 
 def minimize(objective: Objective, columns: FloatArray) -> Minimum:
-    """Descend from a configuration (d, m); the end is never above the start, but for rounding."""
+    """Descend from a configuration (d, m); the end is not above the start, except for rounding."""
     point, n_majorizations = majorize(objective, columns)
     radius, n_products = 10 * math.sqrt(_slope(point)), 0
     most = int(np.clip(PRODUCT_PAIRS // columns.shape[1] ** 2, *PRODUCTS))
@@ -160,10 +151,8 @@ def _relative(step: FloatArray, point: Point) -> float:
 
 
 def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
-    """Guttman transforms until their steps are small, and their number.
-
-    They find the valley that the start lies in, however far from its floor.
-    """
+    """Guttman transforms until their steps are small, and their number; they find the start's valley from any
+    distance."""
     point = objective.at(columns)
     most = int(np.clip(MAJORIZED_PAIRS // columns.shape[1] ** 2, *MAJORIZATIONS))
     for n_steps in range(most):
@@ -175,7 +164,8 @@ def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
 
 
 class Step(NamedTuple):
-    """A Newton step, what the quadratic model expects of it, its length in the norm of V, whether the radius cut it."""
+    """A Newton step, the decrease the quadratic model predicts, its length in the norm of V, whether the radius cut
+    it."""
 
     move: FloatArray
     predicted: float
@@ -185,9 +175,9 @@ class Step(NamedTuple):
 
 
 def _judged(point: Point, trial: Point, step: Step, radius: float) -> tuple[bool, float]:
-    """Whether to take a step, and how far to trust the next."""
+    """Whether to take a step, and the next radius."""
     if step.predicted <= 10 * point.rounding:
-        # Values no longer tell; gradients still do.
+        # Values no longer resolve the difference, but gradients do.
         taken = _slope(trial) < 0.95 * _slope(point)
         return taken, (2 * radius if taken else 0.1 * step.length)
     agreement = (point.value - trial.value) / step.predicted
@@ -206,14 +196,13 @@ def _slope(point: Point) -> float:
 def _newton_step(point: Point, radius: float) -> Step:
     """Steihaug's conjugate gradients: towards the model's minimum, up to the radius or along negative curvature.
 
-    Names are the usual ones: s step, r residual, p direction, z preconditioned; ss, sp and pp are products in the
-    norm of V.
+    s step, r residual, p direction, z preconditioned residual; ss, sp and pp are products in the norm of V.
     """
     s, r = np.zeros_like(point.gradient), point.gradient
     p = point.preconditioned(r)
     rz = -float(np.vdot(r, p))
     ss, sp, pp = 0.0, 0.0, rz
-    # The nearer to the minimum, the more exactly a step is solved for: so convergence is superlinear.
+    # Steps are solved more exactly nearer to the minimum, which makes convergence superlinear.
     tolerance = rz * min(0.01, max(1e-6, math.sqrt(rz / max(point.value, TINY))))
     for n_products in range(MAX_CONJUGATE_STEPS):
         if rz <= tolerance:
@@ -261,7 +250,7 @@ def squared_lengths_from(columns: AnyArray, i: int, squares: AnyArray) -> None:
 def _add_stress(
     columns: AnyArray, targets: AnyArray, weights: AnyArray, pulls: AnyArray, gradient: AnyArray, misfits: AnyArray
 ) -> None:
-    """Every pair is visited from both ends, which keeps the loops along memory; `misfits` thus count it twice."""
+    """Pairs are visited from both ends, which keeps loops along memory, so `misfits` count each twice."""
     d, m = columns.shape
     squares = np.empty(m)
     for i in range(m):

@@ -1,32 +1,29 @@
 """Laplacian eigenmaps and spectral clustering, extended by the Nystrom formula [B sec. 2.2, 2.3, 4.2; G eq. 59].
 
-| symbol  | variable                | shape  |
-|---------|-------------------------|--------|
-| a       | to_landmarks, between   | (p, m) |
-| K       | exp(-gamma a^2), or a   | (p, m) |
-| S_i     | degrees                 | (m,)   |
-| lam, v  | eigenvalues, vectors    | (m, d) | of K_ij / sqrt(S_i S_j) between landmarks
-
-With S(x) = sum_i K(x, x_i) and the shares p_i(x) = K(x, x_i) / S(x), the Nystrom formula with the normalized kernel is
+Affinities are K = exp(-gamma a^2) of dissimilarities a (p, m), or given. With degrees S_i (m,) of the landmarks, lam
+and v the eigenpairs of K_ij / sqrt(S_i S_j) between landmarks, S(x) = sum_i K(x, x_i) and shares p_i(x) = K(x, x_i) /
+S(x), the Nystrom formula with the normalized kernel is
 
     y_k(x) = 1/lam_k sum_i v_ki K(x, x_i) / sqrt(S(x) S_i) = sqrt(S(x)) / lam_k sum_i p_i(x) v_ki / sqrt(S_i).
 
-Spectral clustering takes y_k itself, and an object's affinity to itself counts. Laplacian eigenmaps take
-y_k / sqrt(S(x)), the trivial vector left out, and affinities of objects to themselves are set to 0, as scikit-learn
-has it. That is the mean of the landmarks' own coordinates by shares, divided by lam_k.
+Spectral clustering takes y_k itself, and an object's affinity to itself counts. Laplacian eigenmaps take y_k /
+sqrt(S(x)) without the trivial vector, and set affinities of objects to themselves to 0, like scikit-learn: the mean of
+the landmarks' coordinates by shares, divided by lam_k.
 
-Far away all affinities vanish, but shares do not: exponents are measured from the largest, and shares go to the nearest
-landmark. So Laplacian coordinates stay finite and defined everywhere. Spectral ones fall with sqrt(S(x)), which is kept
-above SMALLEST_ROOT: too small to be told from 0, but the direction, which clusters are found by, survives. Only a row
-of affinities that are given as 0 throughout has no shares: its coordinates are NaN and its residual is infinite.
+Far away all affinities vanish, but shares do not: exponents are relative to the largest, so shares go to the nearest
+landmark, and Laplacian coordinates are finite everywhere. Spectral ones fall with sqrt(S(x)), which is kept above
+SMALLEST_ROOT so that the direction, which determines the cluster, survives. Only a row of given affinities that are all
+0 has no shares: its coordinates are NaN and its residual is infinite.
 
-Because the diagonal is set to 0, an entry at dissimilarity exactly 0 counts as affinity 0 in Laplacian eigenmaps. So a
-landmark is placed on itself, but a point right beside it is not: its coordinates are 1 + (1/lam_k - 1) / (1 + S_i)
-times the landmark's. That jump is small if many landmarks are near (S_i large) and for the first components (lam near
-1). Affinities that are given directly do not say which object is which landmark: there, its own entry must be 0.
+In Laplacian eigenmaps an entry at dissimilarity exactly 0 counts as affinity 0, because the diagonal does. So a
+landmark is placed on itself, but a point right beside it at 1 + (1/lam_k - 1) / (1 + S_i) times its coordinates: a
+small jump if many landmarks are near (S_i large) and for the first components (lam near 1). Affinities given directly
+do not say which object is which landmark: there a landmark's own entry must be 0.
 """
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,29 +33,31 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
-from pipeline.numerics.extension.kernel_mapping import checked_rows
+from pipeline.numerics.compiled import compiled
+from pipeline.numerics.extension.interpolation import checked_rows
 from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.mds import count_positive, with_fixed_signs
-from pipeline.numerics.models.kernels import affinity_sums
-from pipeline.numerics.models.kernels import automatic_gamma_of as automatic_gamma_of
+from pipeline.numerics.models.metrics import automatic_gamma_of as automatic_gamma_of
 from pipeline.numerics.models.metrics import squared_distances, unit_rows
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 SMALLEST_DEGREE = 1e-290
-# Survives being stored as float32 in products with coordinates down to 1e-8.
+# Products with coordinates down to 1e-8 still fit in float32.
 SMALLEST_ROOT = 1e-30
 RESTARTS = 10
 MOST_ROUNDS = 300
 NO_CLUSTER = -1
+# Points per pass, whose sums stay in the cache; the bytes of a result do not depend on it.
+POINTS_PER_BLOCK = 128
 
 
 @dataclass(frozen=True, eq=False)
 class NystromPlacer:
-    """Landmarks' coordinates (m, d), and what places other points among them.
+    """Landmarks' coordinates (m, d), and what placing other points needs.
 
     eigenvalues (d,) and the whole spectrum (m,), largest first, are those of the normalized kernel between landmarks,
-    degrees (m,) its row sums before. `affinity`: rows are affinities, not dissimilarities, and gamma is not used.
-    `clustering`: coordinates are those of spectral clustering, otherwise Laplacian eigenmaps.
+    degrees (m,) its row sums before normalization. `affinity`: rows are affinities, and gamma is not used.
+    `clustering`: coordinates of spectral clustering rather than Laplacian eigenmaps.
     """
 
     coordinates: FloatArray
@@ -68,17 +67,14 @@ class NystromPlacer:
     gamma: float
     affinity: bool
     clustering: bool
-
-    @property
-    def residual_degree(self) -> int:
-        return 0
+    residual_degree: ClassVar[int] = 0
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by dissimilarities (p, m), not squared, or by affinities, to the landmarks [B eq. 11, sec. 4.2].
 
-        The residual is what the Nystrom formula leaves unexplained of a row of the normalized kernel, as a share of its
-        squared length [B eq. 13]: 0 if it is a combination of the kept eigenvectors and the trivial one, 1 if it has
-        nothing of them, as far away, where only one landmark counts.
+        The residual is the share of a normalized kernel row's squared length that the Nystrom formula leaves
+        unexplained [B eq. 13]: 0 for a combination of the kept eigenvectors and the trivial one, 1 far away, where only
+        one landmark counts.
         """
         rows = checked_rows(to_landmarks, len(self.coordinates))
         loadings = self.coordinates / np.sqrt(self.degrees)[:, None] if self.clustering else self.coordinates
@@ -90,7 +86,7 @@ class NystromPlacer:
     def _placement(self, sums: FloatArray, roots: FloatArray) -> Placement:
         """From sums (d + 2, p) over affinities in units of each point's largest, and the roots (p,) of those."""
         total = sums[-1]
-        # Not a number where no affinity is above 0, as it should be.
+        # NaN where no affinity is above 0.
         with np.errstate(invalid="ignore"):
             means, squared_length = sums[:-2] / total, sums[-2] / total / total
             scale = np.maximum(np.sqrt(total) * roots, SMALLEST_ROOT) if self.clustering else np.ones(len(roots))
@@ -104,42 +100,35 @@ class NystromPlacer:
 
 
 def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
-    """Embed landmarks by dissimilarities (m, m), not squared, as scikit-learn's SpectralEmbedding does.
-
-    Affinities are exp(-gamma between^2), or, with `affinity`, `between` itself (and gamma is not used).
-    """
+    """Embed landmarks by dissimilarities (m, m), not squared, like scikit-learn's SpectralEmbedding; with `affinity`,
+    `between` holds the affinities themselves, and gamma is not used."""
     kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=False)
     degrees = _degrees(kernel)
     trivial = np.sqrt(degrees / degrees.sum())
-    # Taken out of the spectrum rather than skipped: among groups without affinity 1 is a repeated eigenvalue, and the
-    # first vector of its space any combination.
+    # Removed from the spectrum rather than skipped: among groups without affinity 1 is a repeated eigenvalue, and the
+    # first vector of its space is arbitrary.
     eigenvalues, vectors = _pairs(_normalized(kernel, degrees) - np.multiply.outer(trivial, trivial))
     others = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
     spectrum = np.concatenate([[1.0], others])
     _require_positive(n_components, count_positive(spectrum) - 1, "besides the trivial one")
-    vectors = vectors[:, :n_components] / np.sqrt(degrees)[:, None]
-    return _placer(vectors, others[:n_components], spectrum, degrees, gamma, affinity, clustering=False)
+    coordinates = np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components] / np.sqrt(degrees)[:, None]))
+    return NystromPlacer(coordinates, others[:n_components].copy(), spectrum, degrees, float(gamma), affinity, False)
 
 
 def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
-    """The eigenvectors that spectral clustering works on, the first one included [B sec. 2.2].
-
-    Arguments as of `laplacian_eigenmaps`; affinities of landmarks to themselves count here.
-    """
+    """The eigenvectors for spectral clustering, including the first [B sec. 2.2]; arguments as for
+    `laplacian_eigenmaps`."""
     kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=True)
     degrees = _degrees(kernel)
     spectrum, vectors = _pairs(_normalized(kernel, degrees))
     _require_positive(n_components, count_positive(spectrum), "in all")
-    vectors = vectors[:, :n_components]
-    return _placer(vectors, spectrum[:n_components], spectrum, degrees, gamma, affinity, clustering=True)
+    coordinates = np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
+    return NystromPlacer(coordinates, spectrum[:n_components].copy(), spectrum, degrees, float(gamma), affinity, True)
 
 
 def cluster_centers(coordinates: ArrayLike, n_clusters: int, seed: int) -> FloatArray:
-    """Centers (c, d) of the clusters that the directions of rows (m, d) fall into [B sec. 2.2].
-
-    k-means on unit-norm rows, the best of some seeded starts; clusters are in the order in which rows first belong to
-    them. Rows of zeros, which have no direction, are left out.
-    """
+    """Centers (c, d) of the clusters of the directions of rows (m, d) [B sec. 2.2]: k-means on unit rows, the best of
+    some seeded starts, numbered by their first row. Rows of zeros have no direction and are left out."""
     rows = np.ascontiguousarray(checks.real_array("coordinates", coordinates, 2))
     checks.require_finite("coordinates", rows)
     checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
@@ -155,10 +144,8 @@ def cluster_centers(coordinates: ArrayLike, n_clusters: int, seed: int) -> Float
 
 
 def cluster_labels(coordinates: AnyArray, centers: FloatArray) -> IntArray:
-    """The cluster (p,) whose center is nearest to each row's direction, of equally near ones the first.
-
-    NO_CLUSTER for rows of zeros or NaN, which have no direction. A row's label does not depend on the rows beside it.
-    """
+    """The cluster (p,) whose center is nearest to each row's direction, ties by number; NO_CLUSTER for rows of zeros or
+    NaN. A label does not depend on other rows."""
     rows = np.ascontiguousarray(coordinates)
     units, has_direction = unit_rows(np.where(np.isfinite(rows).all(axis=1)[:, None], rows, 0.0))
     labels = np.full(len(rows), NO_CLUSTER)
@@ -167,7 +154,7 @@ def cluster_labels(coordinates: AnyArray, centers: FloatArray) -> IntArray:
 
 
 def _spread_start(units: FloatArray, n_clusters: int, rng: np.random.Generator) -> FloatArray:
-    """Rows chosen one after the other, each with a probability that grows with its squared distance from the others."""
+    """Rows drawn in turn with probability proportional to the squared distance from those before."""
     chosen = [int(rng.integers(len(units)))]
     nearest = squared_distances(units, units[chosen])[:, 0]
     while len(chosen) < n_clusters:
@@ -177,7 +164,7 @@ def _spread_start(units: FloatArray, n_clusters: int, rng: np.random.Generator) 
 
 
 def _refined(units: FloatArray, centers: FloatArray) -> FloatArray:
-    """Centers moved to the means of what they are nearest to until they rest; unused ones go to the farthest rows."""
+    """Centers moved to the means of their rows until they rest; unused ones go to the farthest rows."""
     for _ in range(MOST_ROUNDS):
         squares = squared_distances(units, centers)
         labels = squares.argmin(axis=1)
@@ -192,23 +179,10 @@ def _refined(units: FloatArray, centers: FloatArray) -> FloatArray:
     return centers
 
 
-def _placer(
-    vectors: FloatArray,
-    eigenvalues: FloatArray,
-    spectrum: FloatArray,
-    degrees: FloatArray,
-    gamma: float,
-    affinity: bool,
-    clustering: bool,
-) -> NystromPlacer:
-    coordinates = np.ascontiguousarray(with_fixed_signs(vectors))
-    return NystromPlacer(coordinates, eigenvalues.copy(), spectrum, degrees, float(gamma), affinity, clustering)
-
-
 def _landmark_kernel(
     between: ArrayLike, n_components: int, gamma: float, affinity: bool, clustering: bool
 ) -> FloatArray:
-    """Affinities (m, m) between landmarks, those given or those of dissimilarities, with or without the diagonal."""
+    """Affinities (m, m) between landmarks, given or from dissimilarities, with or without the diagonal."""
     values = np.array(checks.real_array("between", between, 2), dtype=np.float64)
     to_self = values.diagonal().copy()
     if affinity:
@@ -223,7 +197,7 @@ def _landmark_kernel(
         return matrix
     checks.number_in_range("gamma", gamma, *GAMMA_RANGE)
     affinities = np.exp(-gamma * matrix**2)
-    # Landmarks that coincide are taken for one object, as a point is that coincides with one.
+    # Coinciding landmarks count as one object, like a point that coincides with a landmark.
     return affinities if clustering else np.where(matrix == 0, 0.0, affinities)
 
 
@@ -245,7 +219,7 @@ def _normalized(kernel: FloatArray, degrees: FloatArray) -> FloatArray:
 
 def _pairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     """All eigenvalues (m,) and vectors (m, m), largest first."""
-    # On one thread: the bytes of a decomposition depend on how many threads share it.
+    # The bytes of a decomposition depend on the number of threads.
     with threadpool_limits(1, "blas"):
         eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
     return eigenvalues[::-1].copy(), vectors[:, ::-1]
@@ -258,3 +232,97 @@ def _require_positive(n_components: int, available: int, which: str) -> None:
             f"n_components={n_components} is more than the affinities support: their normalized kernel has {available} "
             f"positive eigenvalue{'s' * (available != 1)} {which}; {remedy}."
         )
+
+
+@compiled
+def affinity_sums(
+    rows: AnyArray, factors: AnyArray, square_factors: AnyArray, gamma: float, affinity: bool, skip_zeros: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Sums over landmarks of the affinities K of points, in units of each point's largest, and that one's root (p,).
+
+    Affinities are exp(-gamma rows^2) or, with `affinity`, the rows (p, m) themselves; with `skip_zeros` an entry of 0
+    counts as affinity 0. The sums (d + 2, p) are of K factors (m, d), of K^2 square_factors (m,), and of K; they run
+    over the landmarks in order and stay in range however far a point is.
+    """
+    n_points, m = rows.shape
+    d = factors.shape[1]
+    sums, roots = np.empty((d + 2, n_points)), np.empty(n_points)
+    totals = np.empty((d + 2, POINTS_PER_BLOCK))
+    origins, terms = np.empty(POINTS_PER_BLOCK), np.empty(POINTS_PER_BLOCK)
+    for first in range(0, n_points, POINTS_PER_BLOCK):
+        size = min(POINTS_PER_BLOCK, n_points - first)
+        block = rows[first : first + size]
+        _find_origins(block, gamma, affinity, skip_zeros, origins, roots[first : first + size])
+        totals[:] = 0.0
+        for i in range(m):
+            _fill_affinities(block, i, gamma, affinity, skip_zeros, origins, terms)
+            for k in range(d):
+                _add(totals[k], terms, factors[i, k], size)
+            _add(totals[d + 1], terms, 1.0, size)
+            for j in range(size):
+                totals[d, j] += terms[j] * terms[j] * square_factors[i]
+        sums[:, first : first + size] = totals[:, :size]
+    return sums, roots
+
+
+def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike) -> float:
+    """Relative error of the Nystrom approximation of a kernel between s points by the landmarks [G eq. 59].
+
+    For kernel matrices A = between (m, m), B' = to_landmarks (s, m) and C = sample (s, s): ||C - B' A^+ B|| / ||C|| in
+    the Frobenius norm, A^+ without eigenvalues below rounding.
+    """
+    a, b, c = (
+        checks.real_array(*named, 2).astype(np.float64)
+        for named in (("between", between), ("to_landmarks", to_landmarks), ("sample", sample))
+    )
+    if a.shape != (b.shape[1], b.shape[1]) or c.shape != (len(b), len(b)):
+        raise InvalidInputError(
+            f"between has shape {a.shape}, to_landmarks {b.shape} and sample {c.shape}; they must be (m, m), (s, m) "
+            "and (s, s)."
+        )
+    for name, array in (("between", a), ("to_landmarks", b), ("sample", c)):
+        checks.require_finite(name, array)
+    with threadpool_limits(1, "blas"):
+        eigenvalues, vectors = eigh(a, driver="evd")
+        kept = np.abs(eigenvalues) > len(a) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
+        parts = b @ vectors[:, kept]
+        missed = c - (parts / eigenvalues[kept]) @ parts.T
+        return float(np.linalg.norm(missed) / np.linalg.norm(c))
+
+
+@compiled
+def _add(totals: AnyArray, terms: AnyArray, factor: float, size: int) -> None:
+    for j in range(size):
+        totals[j] += factor * terms[j]
+
+
+@compiled
+def _find_origins(
+    block: AnyArray, gamma: float, affinity: bool, skip_zeros: bool, origins: AnyArray, roots: AnyArray
+) -> None:
+    """The entry of each row with the largest affinity, and the root of that affinity."""
+    for j in range(len(block)):
+        origin = 0.0 if affinity else np.inf
+        for i in range(block.shape[1]):
+            value = np.float64(block[j, i])
+            if affinity:
+                origin = max(origin, value)
+            elif value < origin and not (skip_zeros and value == 0.0):
+                origin = value
+        origins[j] = origin
+        roots[j] = math.sqrt(origin) if affinity else math.exp(-0.5 * gamma * origin * origin)
+
+
+@compiled
+def _fill_affinities(
+    block: AnyArray, i: int, gamma: float, affinity: bool, skip_zeros: bool, origins: AnyArray, terms: AnyArray
+) -> None:
+    """Affinities of a block of points to landmark i, in units of each point's largest."""
+    for j in range(len(block)):
+        value, origin = np.float64(block[j, i]), origins[j]
+        if value == 0.0 and (affinity or skip_zeros):
+            terms[j] = 0.0
+        elif affinity:
+            terms[j] = value / origin
+        else:
+            terms[j] = math.exp(-gamma * (value - origin) * (value + origin))

@@ -1,24 +1,25 @@
-"""Metric, non-metric and Sammon scaling of the landmarks, and other points placed by their own stress alone.
+"""Metric, non-metric and Sammon scaling of the landmarks; other points are placed by their own stress alone.
 
-| method        | minimized over the pairs i < j                                         | paper             |
-|---------------|------------------------------------------------------------------------|-------------------|
-| metric_mds    | sqrt(sum (d_x - d_y)^2 / sum d_x^2)                                    | [G eq. 16]        |
-| nonmetric_mds | sqrt(sum (f(d_x) - d_y)^2 / sum d_y^2), f monotone: stress-1           | [G eq. 21]        |
-| sammon        | sum (d_x - d_y)^2 / d_x / sum d_x, over all pairs or those of neighbors | [G eq. 25, 29]    |
-| place         | the same sum for one point, the landmarks fixed                        | [T sec. 4]        |
+| method        | minimized over the pairs i < j                                          | paper          |
+|---------------|-------------------------------------------------------------------------|----------------|
+| metric_mds    | sqrt(sum (d_x - d_y)^2 / sum d_x^2)                                     | [G eq. 16]     |
+| nonmetric_mds | sqrt(sum (f(d_x) - d_y)^2 / sum d_y^2), f monotone: stress-1            | [G eq. 21]     |
+| sammon        | sum (d_x - d_y)^2 / d_x / sum d_x, over all pairs or those of neighbors | [G eq. 25, 29] |
+| place         | the same sum for one point, the landmarks fixed                         | [T sec. 4]     |
 
-Each starts from classical scaling and converges until the Newton steps are below 1e-10 of the configuration's size.
-Single landmarks then move wherever their own stress is lower, and all converge again, until none does: so a
-landmark's own row is placed where the landmark is. The answer is centered and turned to its principal axes.
+Each starts from classical scaling and converges until Newton steps are below 1e-10 of the configuration's size. Single
+landmarks then move wherever their own stress is lower, and all converge again, until none moves: so a landmark's own
+row is placed on the landmark. The result is centered and rotated to its principal axes.
 
-Two landmarks are neighbors if one is among the k nearest of the other, nearest by positive dissimilarity, with
-everything as near as the k-th; [G eq. 29] counts pairs that are so both ways twice, here every pair counts once. A
-point is a neighbor of a landmark by the same rule. Sammon's weight 1 / d_x needs a floor for landmarks at
-dissimilarity 0: a thousandth of the smallest positive one, and at least a millionth of the largest.
+Two landmarks are neighbors if one is among the k nearest of the other by positive dissimilarity, ties with the k-th
+included; [G eq. 29] counts mutual neighbors twice, here every pair counts once. Points and landmarks are neighbors by
+the same rule. Sammon's weight 1 / d_x has a floor for landmarks at dissimilarity 0: d_x is at least a thousandth of the
+smallest positive one, and a millionth of the largest.
 """
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.extension.interpolation import checked_rows
 from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.extension.stress import SAME_PLACE, frame_of, settle
 from pipeline.numerics.mds import classical_mds, with_fixed_signs
@@ -34,12 +36,12 @@ from pipeline.numerics.models.smacof import Point, WeightedStress, minimize
 from pipeline.types import AnyArray, FloatArray
 
 METRIC, NONMETRIC, SAMMON = "metric-mds", "nonmetric-mds", "sammon"
-# Relative to the size of the start: what moves landmarks apart that coincide there, and what fills up components that
-# the dissimilarities have no positive eigenvalue for.
+# Relative to the size of the start: noise that separates coinciding landmarks, and noise for components that have no
+# positive eigenvalue.
 JIGGLE, FILLING = 1e-6, 1e-2
 SEED = 20251113
 MAX_ROUNDS = 30
-# A dissimilarity this close to the k-th nearest counts as near: two shortest-path runs differ by as much.
+# Relative tolerance for ties with the k-th nearest: two shortest-path runs differ by as much.
 NEIGHBOR_TOLERANCE = 1e-6
 FLOOR_OF_SMALLEST, FLOOR_OF_LARGEST = 1e-3, 1e-6
 ROWS_PER_PASS = 256
@@ -49,11 +51,11 @@ ROWS_PER_PASS = 256
 class StressPlacer:
     """Landmarks scaled by stress, and what placing other points needs.
 
-    coordinates (m, d). stress: normalized as the method does; raw_stress: its numerator; start_stress: of the
-    classical start. converged: whether the last steps were below 1e-10 of the configuration's size.
-    weight_floor: the least dissimilarity in Sammon's weights, 0 if all weights are 1. n_neighbors: 0 if all pairs
-    count; otherwise neighbor_radii (m,), the dissimilarity of each landmark's k-th nearest.
-    knots, lower, upper (q,): the monotone map of non-metric scaling, empty for others.
+    coordinates (m, d). stress: normalized as the method does; raw_stress: its numerator; start_stress: of the classical
+    start. converged: whether the last steps were below 1e-10 of the configuration's size. weight_floor: the least
+    dissimilarity in Sammon's weights, 0 if all weights are 1. n_neighbors: 0 if all pairs count; otherwise
+    neighbor_radii (m,) are the dissimilarities of each landmark's k-th nearest. knots, lower, upper (q,): the map of
+    non-metric scaling.
     """
 
     kind: str
@@ -69,16 +71,13 @@ class StressPlacer:
     knots: FloatArray
     lower: FloatArray
     upper: FloatArray
-
-    @property
-    def residual_degree(self) -> int:
-        return 1
+    residual_degree: ClassVar[int] = 1
 
     def place(self, to_landmarks: AnyArray) -> Placement:
-        """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes depend on no other row.
+        """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes do not depend on other rows.
 
-        The residual is the root mean square, with the method's weights, of distances less dissimilarities (for
-        non-metric scaling, disparities). With n_neighbors <= d a point's place may not be unique.
+        The residual is the root mean square, with the method's weights, of distances less dissimilarities (disparities
+        for non-metric scaling). With n_neighbors <= d a point's place may not be unique.
         """
         rows = self._checked(to_landmarks)
         unit = _unit(self.coordinates)
@@ -107,40 +106,31 @@ class StressPlacer:
         return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
 
     def _checked(self, to_landmarks: AnyArray) -> AnyArray:
-        rows = checks.real_array("to_landmarks", to_landmarks, 2, allow_empty=True)
-        if rows.shape[1] != len(self.coordinates):
-            raise InvalidInputError(
-                f"to_landmarks has shape {rows.shape}; it must be (n_points, {len(self.coordinates)}), a row for each "
-                "point and a column for each landmark."
-            )
+        rows = checked_rows(to_landmarks, len(self.coordinates))
         if len(rows):
-            checks.require_finite("to_landmarks", rows)
-            checks.require_nonnegative("to_landmarks", rows)
             in_units = np.array([rows.max() / np.float64(_unit(self.coordinates))])
             checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
         return rows
 
 
 def metric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
-    """Scale m landmarks by their dissimilarities (m, m), not squared, to distances as near to them as can be."""
+    """Scale m landmarks so that distances come as near as possible to their dissimilarities (m, m), not squared."""
     delta, unit = _checked(between, n_components)
     problem = _Problem(METRIC, delta, WeightedStress(delta, np.ones((1, len(delta)))))
     return _fitted(problem, n_components, unit)
 
 
 def nonmetric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
-    """Scale m landmarks by the order of their dissimilarities (m, m) alone.
-
-    Sizes are not determined by that; the configuration is given the size of the classical one.
-    """
+    """Scale m landmarks by the order of their dissimilarities (m, m) alone; the size is that of the classical
+    configuration."""
     delta, unit = _checked(between, n_components)
     return _fitted(_Problem(NONMETRIC, delta, MonotoneStress(delta)), n_components, unit)
 
 
 def sammon(between: ArrayLike, n_components: int, n_neighbors: int | None = None) -> StressPlacer:
-    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: errors count relative to them.
+    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: relative errors count.
 
-    With `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as classical scaling has them.
+    With `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as in classical scaling.
     """
     delta, unit = _checked(between, n_components)
     floor = max(FLOOR_OF_SMALLEST * float(delta[delta > 0].min()), FLOOR_OF_LARGEST * float(delta.max()))
@@ -179,14 +169,14 @@ def _radii(rows: FloatArray, n_neighbors: int) -> FloatArray:
 
 
 def _are_near(rows: FloatArray, radii: FloatArray, n_neighbors: int) -> AnyArray:
-    """Whether row and column are neighbors: within the row's k-th nearest, or within that of the column, `radii`."""
+    """Whether row and column are neighbors: within the row's k-th nearest, or within the column's, `radii`."""
     reach = np.maximum(_radii(rows, n_neighbors)[:, None], radii)
     return np.asarray(rows <= (1 + NEIGHBOR_TOLERANCE) * reach)
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Dissimilarities (m, m), what is minimized, and what `StressPlacer` needs to repeat it for one point."""
+    """Dissimilarities (m, m), the objective, and what `StressPlacer` needs to repeat it for one point."""
 
     kind: str
     between: FloatArray
@@ -200,7 +190,7 @@ class _Problem:
         return self.objective.at(np.ascontiguousarray(coordinates.T))
 
     def placer(self, coordinates: FloatArray) -> StressPlacer:
-        """Landmarks at these coordinates, with figures and map, as if they were an answer."""
+        """A placer with landmarks at these coordinates, as if they were final."""
         point = self.at(coordinates)
         stress, raw_stress = self._figures(point)
         empty = np.empty(0)
@@ -222,7 +212,7 @@ class _Problem:
 
 
 def _fitted(problem: _Problem, n_components: int, unit: float) -> StressPlacer:
-    # On one thread: the bytes of sums in BLAS depend on how many threads share them.
+    # The bytes of sums in BLAS depend on the number of threads.
     with threadpool_limits(1, "blas"):
         start = _classical_start(problem.between, n_components)
         columns, n_iterations, converged = _descended(problem, _jiggled(start))
@@ -230,7 +220,7 @@ def _fitted(problem: _Problem, n_components: int, unit: float) -> StressPlacer:
         if problem.kind == NONMETRIC:
             coordinates *= np.linalg.norm(start) / np.linalg.norm(coordinates)
         first, placer = problem.placer(start), problem.placer(coordinates)
-    # Descents only get lower, but for rounding: a start that is lower fits exactly.
+    # Descents only rise by rounding, so a start that is lower fits exactly.
     best, converged = (first, True) if first.stress < placer.stress else (placer, converged)
     return _in_units(replace(best, start_stress=first.stress, n_iterations=n_iterations, converged=converged), unit)
 
@@ -254,7 +244,8 @@ def _classical_start(delta: FloatArray, n_components: int) -> FloatArray:
 
 
 def _jiggled(start: FloatArray) -> FloatArray:
-    """A start without coincidences, where stress has peaks that no derivative shows, and without empty components."""
+    """A start without coincidences, which are peaks of stress that no derivative shows, and without empty
+    components."""
     rng = np.random.default_rng(SEED)
     size = math.sqrt(float((start**2).sum()) / len(start))
     scale = np.where(start.any(axis=0), JIGGLE, FILLING) * size
@@ -263,7 +254,7 @@ def _jiggled(start: FloatArray) -> FloatArray:
 
 
 def _descended(problem: _Problem, start: FloatArray) -> tuple[FloatArray, int, bool]:
-    """Descents of all landmarks with moves of single ones between them, until neither gets lower."""
+    """Alternate descents of all landmarks and moves of single ones until neither lowers the stress."""
     columns, n_iterations = np.ascontiguousarray(start.T), 0
     for _ in range(MAX_ROUNDS):
         minimum = minimize(problem.objective, columns)
@@ -276,7 +267,7 @@ def _descended(problem: _Problem, start: FloatArray) -> tuple[FloatArray, int, b
 
 
 def _with_moves(problem: _Problem, point: Point) -> Point:
-    """The configuration after moves of single landmarks to where their own stress is clearly lower."""
+    """The configuration after moving single landmarks to where their own stress is clearly lower."""
     coordinates = _turned(point.columns.T)
     placed = problem.placer(coordinates).place(problem.between).coordinates
     size = math.sqrt(float((coordinates**2).sum()) / len(coordinates))
@@ -291,7 +282,7 @@ def _with_moves(problem: _Problem, point: Point) -> Point:
 
 
 def _turned(coordinates: FloatArray) -> FloatArray:
-    """Centered, along the principal axes, with fixed signs: the one representative of all its rigid motions."""
+    """Centered, along the principal axes, with fixed signs: a unique representative of all rigid motions."""
     centered = coordinates - coordinates.mean(axis=0)
     _, axes = np.linalg.eigh(centered.T @ centered)
     return np.ascontiguousarray(with_fixed_signs(centered @ axes[:, ::-1]))

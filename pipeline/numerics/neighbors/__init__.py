@@ -1,4 +1,4 @@
-"""Nearest neighbors, exactly ranked: by trees in few dimensions, by matrix products in many, within a radius."""
+"""Nearest neighbors, exactly ranked: by trees in few dimensions, by matrix products in many, and within a radius."""
 
 from pipeline.numerics.neighbors.exact import nearest_neighbors
 

@@ -1,7 +1,7 @@
 """Exact nearest neighbors whose bytes do not depend on how the queries were batched.
 
-A fast search (k-d tree in low dimension, float32 matrix products otherwise) only proposes candidates, with a margin for
-its rounding; the answer is ranked by distances summed in float64 in a fixed order, ties by row number.
+A fast search (k-d tree in few dimensions, float32 matrix products otherwise) only proposes candidates, with a margin
+for its rounding; they are ranked by distances summed in float64 in a fixed order, ties by row number.
 """
 
 import math
@@ -29,15 +29,15 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Above this dimension a k-d tree visits most of its leaves, and a matrix product is faster.
 KD_TREE_MAX_DIMENSION = 10
-# Queries whose distances to all points are sorted at once, in numbers of distances: 8 MB.
+# Distances that are sorted at once: 8 MB.
 SORTED_ENTRIES = 1 << 20
-# Points whose squared distances are held at once in few columns: 2 KB.
+# Points per block of squared distances: 2 KB.
 DIRECT_BLOCK = 256
-# Where a query asks for more than one in so many of the points, all distances are sorted.
+# If more than one in this many points is asked for, all distances are sorted.
 MANY_ASKED = 8
-# Points in one portion of a search for each neighbor that is asked for, if they are more than a usual portion.
+# Points in a portion per neighbor asked for, if that makes more than PORTION.
 POINTS_PER_NEIGHBOR = 128
-# Relative rounding of the k-d tree's own distances, with room to spare.
+# Generous bound on the relative rounding of the k-d tree's distances.
 TREE_MARGIN = 1e-9
 
 
@@ -46,7 +46,7 @@ def nearest_neighbors(
 ) -> tuple[FloatArray, IntArray]:
     """Euclidean distances (p, k) and row numbers (p, k) of each query's k nearest reference points, nearest first.
 
-    `n_jobs` threads search the tree that serves up to 10 dimensions; above, BLAS has threads of its own.
+    `n_jobs` is for the tree that serves up to 10 dimensions; above, BLAS uses its own threads.
     """
     points = checks.real_array("reference", reference, 2)
     targets = checks.real_array("queries", queries, 2)
@@ -59,25 +59,25 @@ def nearest_neighbors(
     for name, array in (("reference", points), ("queries", targets)):
         checks.require_finite(name, array)
         checks.require_not_too_large(name, array)
-    # Only of the reference: a query beside the origin is as good as any, alone or in company.
+    # Only the reference: a query may be as near to the origin as it likes.
     checks.require_not_too_small("reference", points)
     return NeighborSearch(points).query(targets, k, n_jobs)
 
 
 def neighbors_within(points: ArrayLike, n_neighbors: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
-    """The k nearest other points of every point, itself left out: distances (n, k) and row numbers (n, k)."""
+    """The k nearest other points of every point: distances (n, k) and row numbers (n, k)."""
     array = checks.real_array("points", points, 2)
     why = f"there are {len(array)} points and a point is not its own neighbor"
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, len(array) - 1, why)
     distances, indices = nearest_neighbors(array, array, k + 1, n_jobs)
     itself = indices == np.arange(len(array))[:, None]
-    # Where more than k duplicates stand in lower rows the point itself is not listed; then the last one goes.
+    # With more than k duplicates in lower rows the point itself is not listed; the last neighbor is dropped instead.
     itself[~itself.any(axis=1), -1] = True
     return distances[~itself].reshape(-1, k), indices[~itself].reshape(-1, k)
 
 
 class NeighborSearch:
-    """A search among fixed reference points, for callers that have checked their arrays and ask more than once."""
+    """A search among fixed reference points, for callers that have checked their arrays and search repeatedly."""
 
     def __init__(self, points: AnyArray, use_tree: bool | None = None) -> None:
         self.points = points
@@ -100,14 +100,14 @@ class NeighborSearch:
         return distances, indices
 
     def _portions_for(self, k: int) -> list[Portion]:
-        """The points in portions: larger ones for long lists, which would be filled anew with every nearer portion."""
+        """The points in portions, larger ones for long lists, which every nearer portion would fill anew."""
         size = max(PORTION, POINTS_PER_NEIGHBOR * k)
         if size not in self._portions:
             self._portions[size] = list(local_portions(self.points, size))
         return self._portions[size]
 
     def _by_tree(self, tree: KDTree, queries: AnyArray, n_jobs: int, distances: FloatArray, indices: IntArray) -> None:
-        """Ask the tree for a few more than k; rows whose ties run beyond those are ranked against all points."""
+        """Ask the tree for a few more than k; rows whose ties may run beyond those are ranked against all points."""
         k = distances.shape[1]
         open_rows = np.arange(len(queries))
         for n_candidates in (k + 1, 4 * k + 16):
@@ -115,15 +115,16 @@ class NeighborSearch:
                 break
             answer = tree.query(queries[open_rows], k=n_candidates, workers=n_jobs)
             proposed, candidates = (np.reshape(part, (-1, n_candidates)) for part in answer)
-            # Complete once a candidate lies clearly beyond the k-th: no point left out can tie with it.
+            # Complete if a candidate lies clearly beyond the k-th: no other point can tie with that.
             complete = proposed[:, -1] > proposed[:, k - 1] * (1 + TREE_MARGIN)
-            rows = open_rows[complete]
-            _rank_candidates(self.points, queries, rows, candidates[complete].astype(np.int64), distances, indices)
+            places, rows = np.arange(len(self.points)), open_rows[complete]
+            nobody, proposals = np.full(len(queries), -1), candidates[complete].astype(np.int64)
+            insert_labelled(self.points, places, queries, nobody, rows, proposals, distances, indices)
             open_rows = open_rows[~complete]
         _rank_all(self.points, queries, open_rows, distances, indices)
 
     def _by_sorting(self, queries: AnyArray, distances: FloatArray, indices: IntArray) -> None:
-        """Many neighbors of each query: to insert each into a list takes longer than to sort all distances."""
+        """For many neighbors per query: sorting all distances is faster than inserting each into a list."""
         k, step = distances.shape[1], max(1, SORTED_ENTRIES // len(self.points))
         columns = np.ascontiguousarray(self.points.T, dtype=np.float64)
         for first in range(0, len(queries), step):
@@ -143,18 +144,6 @@ def _all_distances(columns: AnyArray, queries: AnyArray, apart: AnyArray) -> Non
 
 
 @compiled
-def _rank_candidates(
-    points: AnyArray, queries: AnyArray, rows: AnyArray, candidates: AnyArray, distances: AnyArray, indices: AnyArray
-) -> None:
-    for j in range(len(rows)):
-        i = rows[j]
-        n_found = 0
-        for c in range(candidates.shape[1]):
-            apart = distance_of_rows(points, candidates[j, c], queries, i)
-            n_found = insert_into_row(distances, indices, i, n_found, apart, candidates[j, c])
-
-
-@compiled
 def _rank_all(points: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray, indices: AnyArray) -> None:
     for i in rows:
         clear(distances[i], indices[i])
@@ -165,10 +154,11 @@ def _rank_all(points: AnyArray, queries: AnyArray, rows: AnyArray, distances: An
 def refine_neighbors(
     points: AnyArray, rows: IntArray, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray
 ) -> None:
-    """Bring more points into the k nearest of some queries, in place: distances (p, k) and their rows (p, k).
+    """Insert more points, known by their `rows`, into the k nearest of queries, in place: distances (p, k) and rows (p,
+    k).
 
-    Lists start with distance inf and row -1. A query's own row is left out. In whatever portions and order points
-    come, the end is the same: the nearest of them all, exactly, ties by row.
+    Lists start with distance inf and row -1. A query's own row is skipped. The result is exact, ties by row, in
+    whatever batches and order points come.
     """
     if points.shape[1] <= KD_TREE_MAX_DIMENSION:
         columns = np.ascontiguousarray(points.T, dtype=np.float64)
@@ -200,7 +190,7 @@ def _refine_few_columns(
 
 @compiled
 def _squared_distances(columns: AnyArray, first: int, query: AnyArray, squares: AnyArray) -> float:
-    """Fill in the squared distances of a query to the points from `first` on; the least of them."""
+    """Fill in the squared distances of a query to the points from `first` on; return the least."""
     squares[:] = 0.0
     for k in range(len(columns)):
         column, value = columns[k, first : first + len(squares)], np.float64(query[k])
@@ -215,7 +205,7 @@ def _squared_distances(columns: AnyArray, first: int, query: AnyArray, squares: 
 
 @compiled
 def _squared_limit(distances: AnyArray) -> float:
-    """No square above it has a root that belongs into the list; rounded up, for the list's own are roots."""
+    """No square above it has a root that belongs in the list; rounded up because the list holds roots."""
     return float(distances[-1] * distances[-1] * (1 + 1e-12))
 
 
@@ -230,7 +220,7 @@ def insert_labelled(
     distances: AnyArray,
     found: AnyArray,
 ) -> None:
-    """Bring candidates (r, c), given by their places among the points, into the lists of some rows of the queries."""
+    """Insert candidates (r, c), given by their places among the points, into the lists of these rows of the queries."""
     for j in range(len(rows)):
         i = rows[j]
         n_found = n_listed(found, i)

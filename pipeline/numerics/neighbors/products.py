@@ -1,10 +1,10 @@
-"""Nearest neighbors in many dimensions: float32 matrix products say which points to look at, float64 ranks them.
+"""Nearest neighbors in many dimensions: float32 matrix products select candidates, float64 distances rank them.
 
-Points p and queries q are taken relative to the points' mean and scaled by powers of two so that none is longer than
-1. A product of [q, 1] with [-2p, p'p] is then the squared distance of both, less q'q. Its rounding is bounded, so a
-point whose product says that it is farther than the k-th so far by more than that bound needs no look.
+Points p and queries q are centered on the points' mean and scaled by powers of two to a length of at most 1. The
+product of [q, 1] with [-2p, p'p] is then their squared distance less q'q. Its rounding is bounded, so points whose
+product exceeds the k-th distance so far by more than that bound need no exact distance.
 
-Lists of the nearest so far: sorted by distance, ties by row. What comes in, in any order, the end is the same.
+Lists of nearest points are sorted by distance, ties by row; the result does not depend on the order of insertion.
 """
 
 import math
@@ -26,7 +26,7 @@ def clear(distances: AnyArray, indices: AnyArray) -> None:
 
 @compiled
 def insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) -> None:
-    """Put (distance, row) into its place in a list sorted by distance, then row, if it belongs there."""
+    """Insert (distance, row) into a list sorted by distance, then row, if it belongs there."""
     place = len(distances) - 1
     if distance > distances[place] or (distance == distances[place] and row > indices[place] >= 0):
         return
@@ -40,7 +40,7 @@ def insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) ->
 
 @compiled
 def distance_between(a: AnyArray, b: AnyArray) -> float:
-    """Rooted before it is ranked: squares that differ may have equal roots, and ties are those of what is returned."""
+    """Rooted before ranking: squares that differ may have equal roots, and ties are those of the returned roots."""
     total = 0.0
     for k in range(len(a)):
         difference = np.float64(a[k]) - np.float64(b[k])
@@ -50,10 +50,10 @@ def distance_between(a: AnyArray, b: AnyArray) -> float:
 
 @compiled
 def insert_into_row(distances: AnyArray, indices: AnyArray, row: int, n_found: int, distance: float, index: int) -> int:
-    """`insert` into one row of many lists, of which `n_found` places are filled; how many are filled then.
+    """`insert` into one of many lists, of which `n_found` places are filled; return how many are filled then.
 
-    Without slices, which cost more than all the rest in an inner loop; without signs, for a place that may be negative
-    is looked at first; and only what is filled is moved.
+    For inner loops: no slices, unsigned indices (signed ones are checked for being negative), and only filled places
+    move.
     """
     i, place = np.uint64(row), np.uint64(min(n_found, distances.shape[1] - 1))
     if n_found > place and (
@@ -90,25 +90,26 @@ def distance_of_rows(points: AnyArray, i: int, others: AnyArray, j: int) -> floa
     return math.sqrt(total)
 
 
-# Points that are compared with queries at once, few enough for products of many queries to stay in the cache.
+# Points compared with queries at once, few enough for the products of many queries to stay in the cache.
 PORTION = 2048
-# Entries of one block of products, 1 MB, which stay in the cache until they have been looked through.
+# Entries of a block of products: 1 MB, which stays in the cache.
 BLOCK_ENTRIES = 1 << 18
-# Entries that are compared with the limit at once, in vector registers; most such runs have no hit.
+# Entries compared with the limit at once, in vector registers; most runs have no hit.
 RUN = 64
-# Products of which the least stands for all where a limit is looked for.
+# Products represented by their least in the search for a limit.
 SHARE = 16
-# Points this much farther from the mean than most, squared, are looked at apart: the bound grows with the farthest.
+# Outliers, with this many times the median squared distance from the mean, get their own portion: the bound on
+# rounding grows with the farthest point.
 FAR = 64.0
 SINGLE, DOUBLE = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
-# What numbers too small for float32 may add up to, in up to a million columns; entries are at most of order 1.
+# Bound on the sum of numbers too small for float32, in up to a million columns.
 UNDERFLOW = 2.0**-100
-# Points nearer to their mean than 2 to this are not scaled up further: squares of the scale must not overflow.
+# The least power of two to scale by: squares of the scale must not overflow.
 LEAST_EXPONENT = -400
 
 
 def portions(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
-    """Points (n, D) with their rows (n,), so many at a time as are looked at together, outliers apart."""
+    """Points (n, D) with their rows (n,) in portions that are searched together, outliers apart."""
     n_parts = -(-len(points) // PORTION)
     bounds = [len(points) * part // n_parts for part in range(n_parts + 1)]
     for first, last in pairwise(bounds):
@@ -116,12 +117,18 @@ def portions(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
 
 
 def local_portions(points: AnyArray, at_most: int = PORTION) -> Iterator["Portion"]:
-    """The same of points in any order, known by their places: cut in halves along the widest axis until few enough."""
+    """Portions of points in any order, known by their places and near each other."""
+    for piece in local_pieces(points, at_most):
+        yield from _alike(points[piece], piece)
+
+
+def local_pieces(points: AnyArray, at_most: int) -> Iterator[IntArray]:
+    """The places of all points, halved along the widest axis until small enough."""
     pieces = [np.arange(len(points))]
     while pieces:
         piece = pieces.pop()
         if len(piece) <= at_most:
-            yield from _alike(points[piece], piece)
+            yield piece
         else:
             here, middle = points[piece], len(piece) // 2
             order = np.argpartition(here[:, np.argmax(np.ptp(here, axis=0))], middle)
@@ -142,10 +149,8 @@ def _alike(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
 
 
 class Portion:
-    """Points (n, D) that are looked at together, each known by a row (n,); ties are broken by it.
-
-    center: any place among them. longest: the distance of the farthest from there.
-    """
+    """Points (n, D) that are searched together, each known by a row (n,), which breaks ties. center: any place among
+    them; longest: the distance of the farthest from it."""
 
     def __init__(self, points: AnyArray, rows: IntArray, center: FloatArray, longest: float) -> None:
         self._points, self._rows = points, rows
@@ -157,7 +162,7 @@ class Portion:
     def refine(
         self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, among: IntArray | None = None
     ) -> None:
-        """Bring these points into the lists of the k nearest of some queries, or of some of them, in place."""
+        """Insert these points into the lists of the k nearest of all queries, or of those `among` them, in place."""
         chosen = np.arange(len(queries)) if among is None else among
         step = max(1, min(len(chosen), BLOCK_ENTRIES // len(self._points)))
         room = self.room(step)
@@ -175,7 +180,8 @@ class Portion:
         )
 
     def multiply(self, queries: AnyArray, among: IntArray, limits: FloatArray, room: "Room") -> IntArray:
-        """Fill in products and bounds of those among some queries with points within their limits (p,); which are."""
+        """Fill in products and bounds of those queries `among` all that may have points within their limits (p,);
+        return them."""
         sizes = self._exponent, self._longest
         n_near = _convert_queries(queries, among, limits, self._center, *sizes, room.near, room.factors, room.bounds)
         np.matmul(room.factors[:n_near], self._factors.T, out=room.products[:n_near])
@@ -183,11 +189,8 @@ class Portion:
 
 
 class Room(NamedTuple):
-    """Where the products of some queries are computed.
-
-    bounds (b, 3): q'q, the margin for rounding, and what both and the square of a distance are to be multiplied by for
-    them to be compared with products.
-    """
+    """Workspace for the products of b queries. bounds (b, 3): q'q, the margin for rounding, and the factor by which
+    these and a squared distance are multiplied for comparison with products."""
 
     near: IntArray
     factors: AnyArray
@@ -234,9 +237,9 @@ def _convert_queries(
     factors: AnyArray,
     bounds: AnyArray,
 ) -> int:
-    """Those queries that no ball around all points is too far from; how many there are.
+    """Fill in the queries that may have points within their limits; return how many.
 
-    One that is longer than all points is scaled by its own length: however far it is, nothing overflows.
+    A query longer than all points is scaled by its own length, so nothing overflows.
     """
     n_columns, n_near = len(center), 0
     for i in among:
@@ -260,11 +263,11 @@ def _convert_queries(
 
 @compiled
 def rounding_margin(n_columns: int, length: float, longest: float) -> float:
-    """Bound on what rounding does to p'p - 2 q'p, and to squares of distances that it is compared with.
+    """Bound on the rounding of p'p - 2 q'p, and of the squared distances that it is compared with.
 
-    With u = SINGLE / 2: converting p and q to float32 and p'p again changes terms by at most 3u of p'p + 2|q||p|, and a
-    sum of D + 1 products, in any order, by (D + 1) u of it and little more. Twice over that is D + 8 of SINGLE. Squares
-    of distances themselves, in float64, are no longer than |q| + |p|.
+    With u = SINGLE / 2, converting p, q and p'p to float32 changes terms by at most 3u of p'p + 2|q||p|, and a sum of D
+    + 1 products in any order by (D + 1) u of it and little more; doubled, D + 8 times SINGLE. The float64 squares are
+    at most (|q| + |p|)^2.
     """
     in_single = SINGLE * (n_columns + 8) * longest * (longest + 2.0 * length)
     return in_single + 4.0 * DOUBLE * (n_columns + 8) * (length + longest) ** 2
@@ -282,7 +285,7 @@ def _refine_block(
     distances: AnyArray,
     found: AnyArray,
 ) -> None:
-    """Only points whose product comes within rounding of the k-th distance so far are looked at exactly."""
+    """Compute exact distances only for points whose product is within rounding of the k-th distance so far."""
     places = np.empty(len(points), dtype=np.int64)
     minima = np.empty(len(points) // SHARE, dtype=np.float32)
     least = np.empty(distances.shape[1] + 1, dtype=np.float32)
@@ -300,18 +303,19 @@ def _refine_block(
 
 @compiled
 def _limit(distance: float, bound: AnyArray) -> np.float32:
-    """No product above it is of a point within that distance; rounded up."""
+    """No point within `distance` has a product above it; rounded up."""
     limit = (distance * distance - bound[0] + bound[1]) * bound[2] + UNDERFLOW
     return np.float32(limit + abs(limit) * SINGLE)
 
 
 @compiled
 def _limit_within(products: AnyArray, bound: AnyArray, minima: AnyArray, least: AnyArray) -> np.float32:
-    """No product above it is of one of the k nearest of these points. minima (n // SHARE,) and least (k + 1,) are room.
+    """None of the k nearest of these points has a product above it; minima (n // SHARE,) and least (k + 1,) are
+    workspace.
 
-    Where k is small beside the points, the least of every SHARE of them stand for those: fewer to choose from, and of
-    the k + 1 least of them none is below one of the k + 1 least of all. One more than k, for the query itself may be
-    among the points. Hundreds are kept as a heap, the largest on top; to keep them sorted would take longer.
+    If k is small beside n, the least of each SHARE products represents them: none of the k + 1 least of these is below
+    the k + 1 least of all. One more than k, as the query itself may be among the points. `least` is a heap with the
+    largest on top, which is faster than a sorted list for hundreds of entries.
     """
     least[:] = np.inf
     if len(minima) >= 2 * len(least):
@@ -336,7 +340,7 @@ def _keep_least(values: AnyArray, least: AnyArray) -> None:
 
 @compiled
 def _replace_largest(heap: AnyArray, value: np.float32) -> None:
-    """Put a value into a heap in place of the largest, which is on top."""
+    """Replace the largest value of a heap, which is on top."""
     n, place = np.uint64(len(heap)), np.uint64(0)
     while True:
         child = np.uint64(2) * place + np.uint64(1)
@@ -351,7 +355,7 @@ def _replace_largest(heap: AnyArray, value: np.float32) -> None:
 
 @compiled
 def _hits(products: AnyArray, limit: np.float32, places: AnyArray) -> int:
-    """List the places of products up to a limit; how many there are."""
+    """List the places of products up to a limit; return how many."""
     n_hits = 0
     n_runs = len(products) // RUN
     for run in range(n_runs):

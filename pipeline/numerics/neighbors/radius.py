@@ -1,7 +1,7 @@
-"""All points within a radius, exactly: lists of uneven length whose bytes do not depend on how queries were batched.
+"""All points within a radius, exactly: ragged lists whose bytes do not depend on how queries were batched.
 
-As in `neighbors`, a fast search (k-d trees in few dimensions, float32 matrix products otherwise) only proposes pairs,
-with a margin for its rounding; what counts is the distance summed in float64 in a fixed order.
+As in `exact`, a fast search (k-d trees in few dimensions, float32 matrix products otherwise) only proposes pairs, with
+a margin for its rounding; the distance summed in float64 in a fixed order decides.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,25 @@ from scipy.spatial import KDTree
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.compiled import compiled, prefetch
 from pipeline.numerics.neighbors.exact import KD_TREE_MAX_DIMENSION, TREE_MARGIN
-from pipeline.numerics.neighbors.products import BLOCK_ENTRIES, PORTION, SINGLE, UNDERFLOW, Portion, distance_of_rows
+from pipeline.numerics.neighbors.products import (
+    BLOCK_ENTRIES,
+    PORTION,
+    SINGLE,
+    UNDERFLOW,
+    Portion,
+    distance_of_rows,
+    local_pieces,
+)
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
-# Neighbors of all queries together: 2 GB as lists, and about as much while they are found.
+# Neighbors of all queries together: 2 GB as lists, and about as much while searching.
 MOST_LISTED = 1 << 27
-# Queries whose neighbors are found together, fewer where they have so many pairs: 100 MB.
+# Queries searched together, fewer if they would have more than PAIRS_AT_ONCE pairs: 100 MB.
 QUERIES_AT_ONCE, PAIRS_AT_ONCE = 1 << 13, 1 << 21
 
 
 class RadiusLists(NamedTuple):
-    """Neighbors of q queries: those of query i are at offsets[i] up to offsets[i + 1] of both other arrays.
+    """Neighbors of q queries in CSR form: query i has those from offsets[i] up to offsets[i + 1].
 
     offsets: (q + 1,). indices: rows of the reference. distances: rising within a query, ties by lower row.
     """
@@ -36,7 +44,7 @@ class RadiusLists(NamedTuple):
 
     @property
     def sizes(self) -> IntArray:
-        """How many neighbors each query has."""
+        """Number of neighbors of each query."""
         return np.diff(self.offsets)
 
     def of(self, queries: IntArray) -> "RadiusLists":
@@ -48,7 +56,7 @@ class RadiusLists(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Queries (r,) and points (r,) that are near each other, by their places, and how far they are apart (r,)."""
+    """Places (r,) of queries and of points that are near each other, and their distances (r,)."""
 
     queries: IntArray
     points: IntArray
@@ -59,32 +67,32 @@ class Pairs(NamedTuple):
 
 
 class Room:
-    """How many pairs may still be found among the neighbors of so many queries; shared by threads."""
+    """A limit on the number of pairs found for `n_queries` queries, shared by threads."""
 
     def __init__(self, n_queries: int, radius: float, most: int = MOST_LISTED) -> None:
         self._n_queries, self._radius, self._most = n_queries, radius, most
         self._lock, self._taken = Lock(), 0
 
     def take(self, n_pairs: int) -> None:
-        """So many more were found: an error once lists would not fit into memory."""
+        """Count further pairs: an error once lists would not fit into memory."""
         with self._lock:
             self._taken += n_pairs
         if self._taken > self._most:
             raise InvalidInputError(
                 f"radius={self._radius:g} gives each of {self._n_queries:,} points more than "
-                f"{self._taken / self._n_queries:,.0f} neighbors in the mean; more than {self._most:,} together do not "
+                f"{self._taken / self._n_queries:,.0f} neighbors on average; more than {self._most:,} in all do not "
                 "fit into memory. Choose a smaller radius, or n_neighbors instead."
             )
 
 
 class RadiusSearch:
-    """A search among fixed points (n, D), for callers that have checked their arrays and ask more than once."""
+    """A search among fixed points (n, D), for callers that have checked their arrays and search repeatedly."""
 
     def __init__(self, points: AnyArray) -> None:
         self.points = points
         few = points.shape[1] <= KD_TREE_MAX_DIMENSION
         self._tree = KDTree(points) if few else None
-        self._pieces = [] if few else [_Piece(points, places) for places in _local_pieces(points)]
+        self._pieces = [] if few else [_Piece(points, places) for places in local_pieces(points, PORTION)]
 
     def lists(self, queries: AnyArray, radius: float, n_threads: int = 1, most: int = MOST_LISTED) -> RadiusLists:
         """Places and distances of the points within `radius` of each query."""
@@ -99,7 +107,7 @@ class RadiusSearch:
         return joined_lists(parts)
 
     def pairs(self, queries: AnyArray, radius: float) -> Iterator[Pairs]:
-        """The pairs within `radius`, each once, some at a time in no order."""
+        """The pairs within `radius`, each once, in batches and in no particular order."""
         if self._tree is None:
             yield from self._by_products(queries, radius)
         elif len(queries):
@@ -113,7 +121,7 @@ class RadiusSearch:
         return joined_pairs(parts)
 
     def _by_tree(self, tree: KDTree, queries: AnyArray, radius: float, first: int) -> Iterator[Pairs]:
-        """Two trees know how many pairs there are before they list them."""
+        """Two trees can count the pairs before they list them."""
         reach, others = radius * (1 + TREE_MARGIN), KDTree(queries)
         if len(queries) > 1 and others.count_neighbors(tree, reach) > PAIRS_AT_ONCE:
             middle = len(queries) // 2
@@ -133,7 +141,7 @@ class RadiusSearch:
                 yield self._within(queries, rows, places, radius)
 
     def _within(self, queries: AnyArray, rows: IntArray, places: IntArray, radius: float) -> Pairs:
-        """Of proposed pairs those that are indeed within the radius."""
+        """Those of the proposed pairs that are within the radius."""
         distances = np.empty(len(rows))
         _distances_of_pairs(self.points, places, queries, rows, distances)
         near = distances <= radius
@@ -141,7 +149,7 @@ class RadiusSearch:
 
 
 class _Piece:
-    """Some of the points, given by their places, and the products that say which queries may be near them."""
+    """Some of the points, given by their places, and the products that tell which queries may be near them."""
 
     def __init__(self, points: AnyArray, places: IntArray) -> None:
         self.places = places
@@ -151,51 +159,38 @@ class _Piece:
         self._portion = Portion(members, places, center, longest * (1 + TREE_MARGIN))
 
     def proposed(self, queries: AnyArray, among: IntArray, limits: FloatArray) -> tuple[IntArray, IntArray]:
-        """Places of queries, among some, and of points whose distance may be within a query's limit."""
+        """Places of queries, from `among`, and of points that may be within a query's limit."""
         room = self._portion.room(len(among))
         near = self._portion.multiply(queries, among, limits, room)
         squares, margins, scales = room.bounds[: len(near)].T
-        # No product above it, rounded up, is of a point within the limit.
+        # No point within the limit has a product above this, rounded up.
         highest = (limits[near] ** 2 - squares + margins) * scales + UNDERFLOW
         highest += np.abs(highest) * SINGLE
         rows, members = np.nonzero(room.products[: len(near)] <= highest.astype(np.float32)[:, None])
         return near[rows], self.places[members]
 
 
-def _local_pieces(points: AnyArray) -> Iterator[IntArray]:
-    """The places of all points, few enough at a time: cut in halves along the widest axis."""
-    pieces = [np.arange(len(points))]
-    while pieces:
-        piece = pieces.pop()
-        if len(piece) <= PORTION:
-            yield piece
-        else:
-            here, middle = points[piece], len(piece) // 2
-            order = np.argpartition(here[:, np.argmax(np.ptp(here, axis=0))], middle)
-            pieces += [piece[order[middle:]], piece[order[:middle]]]
-
-
 def joined_pairs(parts: list[Pairs]) -> Pairs:
-    """One after the other."""
+    """Concatenated pairs."""
     nothing = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     return Pairs(*(np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)))
 
 
 def lists_of(n_queries: int, pairs: Pairs) -> RadiusLists:
-    """Pairs in any order as the lists of each query."""
+    """Pairs in any order as lists of each query."""
     order = np.lexsort((pairs.points, pairs.distances, pairs.queries))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(pairs.queries, minlength=n_queries))])
     return RadiusLists(offsets, pairs.points[order], pairs.distances[order])
 
 
 def even_lists(distances: FloatArray, indices: AnyArray) -> RadiusLists:
-    """Lists (q, k) that are all of the same length."""
+    """Lists (q, k) of equal length in CSR form."""
     offsets = np.arange(len(indices) + 1) * indices.shape[1]
     return RadiusLists(offsets, indices.ravel(), distances.ravel())
 
 
 def joined_lists(parts: list[RadiusLists]) -> RadiusLists:
-    """The lists of several runs of queries, one run after the other."""
+    """The lists of consecutive batches of queries, concatenated."""
     sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
     indices = [np.empty(0, np.int64), *(part.indices for part in parts)]
     distances = [np.empty(0), *(part.distances for part in parts)]
@@ -203,19 +198,16 @@ def joined_lists(parts: list[RadiusLists]) -> RadiusLists:
 
 
 def rows_through_lists(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
-    """Path lengths (q, m) of new points to the landmarks, given their neighbors and those points' (n, m); infinite
-    where a list is empty.
-
-    A point at no distance from its nearest neighbor is that neighbor: it gets that one's lengths to the bit.
-    """
+    """Path lengths (q, m) of new points to the landmarks through their neighbors, whose lengths are (n, m); infinite
+    for empty lists. A point at distance 0 from its nearest neighbor gets that neighbor's lengths to the bit."""
     rows = np.full((len(lists.offsets) - 1, to_landmarks.shape[1]), np.inf, dtype=to_landmarks.dtype)
     _through_lists(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
     return rows
 
 
 def rows_with_and_without_last(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
-    """Like `rows_through_lists` in single precision, to which the points' lengths are rounded first; and again without
-    the farthest neighbor of each query that has another (q, 2, m)."""
+    """`rows_through_lists` in float32, to which the neighbors' lengths are rounded first, (q, 2, m): with all
+    neighbors, and without the farthest of each query that has another."""
     rows = np.full((len(lists.offsets) - 1, 2, to_landmarks.shape[1]), np.inf, dtype=np.float32)
     _with_and_without_last(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
     return rows
@@ -229,7 +221,7 @@ def _through_lists(
         for j in range(offsets[i], offsets[i + 1]):
             apart, neighbor = distances[j], indices[j]
             for landmark in range(rows.shape[1]):
-                # The least so far is rounded already, which changes no minimum.
+                # The least so far is already rounded, which does not change the minimum.
                 rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
             if apart == 0.0:
                 break
@@ -241,7 +233,7 @@ def _with_and_without_last(
 ) -> None:
     least = np.empty(rows.shape[2])
     for i in range(len(rows)):
-        # The next list's: they are far apart in memory, and waiting for each in turn takes longer than all the rest.
+        # The next list's rows are far apart in memory; waiting for each in turn would take most of the time.
         for j in range(offsets[i + 1], offsets[min(i + 2, len(rows))]):
             prefetch(to_landmarks, np.uint64(indices[j]))
         begin, end = offsets[i], offsets[i + 1]
@@ -256,8 +248,8 @@ def _with_and_without_last(
 
 @compiled
 def _shorten(least: AnyArray, places: range, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray) -> bool:
-    """Take the ways over the neighbors at some places of the lists where they are shorter; whether one is at no
-    distance, after which none counts."""
+    """Lower `least` to the paths through the neighbors at these places of the lists; return whether one is at distance
+    0, in which case later ones do not count."""
     for j in places:
         apart, neighbor = distances[j], np.uint64(indices[j])
         for landmark in range(len(least)):

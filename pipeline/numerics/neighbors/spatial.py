@@ -1,17 +1,10 @@
-"""Space cut up for searching: k-means cells, bounds on which cells can matter, k-d trees over boxes of points.
+"""Space divided for searching: k-means cells, bounds on which cells matter, k-d trees, and boxes around runs of points.
 
-Coarse cells: k-means centers of a sample, numbered so that cells near each other in space have near numbers.
-
-Which cells may hold a point near another, by their centers alone.
-
-Every point of a cell is at least as near to its own center c as to that of a query's cell h, so the cell lies beyond
-the plane midway between the two. The query q is (|q - c|^2 - |q - h|^2) / 2|c - h| before it: what is nearer than that
-is not in the cell. In many dimensions balls around cells overlap where such planes still tell them apart.
-
-Exact neighbors in few dimensions: k-d trees over portions of the points, and boxes that prove where not to look.
-
-Like `refine_neighbors`, portions bring their points into lists of the nearest so far, in any order with the same end. A
-box around each cell's points says which cells may hold a point that belongs into a list: the others are never read.
+Cells are numbered so that near cells have near numbers. Every point of a cell is at least as near to its own center c
+as to the center h of a query's cell, so the cell lies beyond the plane midway between them. The query q is (|q - c|^2 -
+|q - h|^2) / 2|c - h| before that plane: nothing nearer than that is in the cell. In many dimensions, where balls around
+cells overlap, such planes still separate them. In few dimensions, portions of points, each in a k-d tree, are inserted
+into lists of nearest points as by `refine_neighbors`; boxes around cells' points tell which to skip.
 """
 
 import numpy as np
@@ -24,47 +17,54 @@ from pipeline.numerics.neighbors.products import distance_between
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 ITERATIONS = 12
-# Points of the sample per cell: what k-means needs to place a center, and no more.
+# Sample points per cell: enough for k-means to place a center.
 SAMPLE_PER_CELL = 64
 SAMPLE_BYTES = 1 << 28
 ROWS_PER_CELL = 1024
 MAX_CELLS = 16_384
-# Dimensions that a curve can wind through with some bits for each.
+# Dimensions up to which a space-filling curve has enough bits for each.
 MOST_CURVED = 10
 
 
 def cell_count(n_points: int) -> int:
-    """About one cell for a thousand points."""
+    """About one cell per thousand points."""
     return max(1, min(MAX_CELLS, n_points // ROWS_PER_CELL))
 
 
 def sample_size(n_points: int, n_columns: int) -> int:
-    """How many points to place the cells by: 64 a cell, fewer where those would take more than 256 MB."""
+    """Number of points to place the cells by: 64 per cell, fewer if those would take more than 256 MB."""
     n_cells = cell_count(n_points)
     affordable = max(2 * n_cells, SAMPLE_BYTES // (4 * n_columns))
     return min(n_points, SAMPLE_PER_CELL * n_cells, affordable)
 
 
 def cell_centers(sample: AnyArray, n_cells: int, seed: int) -> FloatArray:
-    """Centers (c, D) with c <= n_cells, in the order of `locality_order`. The same bytes on any number of threads."""
+    """Centers (c, D) with c <= n_cells, in the order of `locality_order`; the same bytes on any number of threads."""
     offset = sample.mean(axis=0, dtype=np.float64)
     points = np.empty(sample.shape, dtype=np.float32)
     np.subtract(sample, offset, out=points, casting="same_kind")
+    # All but the first of coinciding centers would stay empty.
+    centers = np.unique(kmeans(points, n_cells, ITERATIONS, seed=seed), axis=0) + offset
+    return np.asarray(centers[locality_order(centers)])
+
+
+def kmeans(
+    points: AnyArray, n_centers: int, n_iterations: int, seed: int | None = None, start: AnyArray | None = None
+) -> FloatArray:
+    """faiss' k-means centers (c, D) of float32 points (n, D), on one thread: the bytes depend on their number."""
     import faiss  # slow to import
 
+    options = {} if seed is None else {"seed": seed}
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
         with threadpool_limits(1):
-            kmeans = faiss.Kmeans(sample.shape[1], n_cells, niter=ITERATIONS, seed=seed, verbose=False)
-            kmeans.cp.min_points_per_centroid = 1
-            kmeans.cp.max_points_per_centroid = len(points)
-            kmeans.train(points)
+            search = faiss.Kmeans(points.shape[1], n_centers, niter=n_iterations, verbose=False, **options)
+            search.cp.min_points_per_centroid, search.cp.max_points_per_centroid = 1, len(points)
+            search.train(points, init_centroids=start)
     finally:
         faiss.omp_set_num_threads(threads)
-    # Centers that coincide would leave all but the first empty.
-    centers = np.unique(np.asarray(kmeans.centroids, dtype=np.float64), axis=0) + offset
-    return np.asarray(centers[locality_order(centers)])
+    return np.asarray(search.centroids, dtype=np.float64)
 
 
 def locality_order(points: FloatArray) -> IntArray:
@@ -82,9 +82,9 @@ def locality_order(points: FloatArray) -> IntArray:
 
 
 def curve_places(points: AnyArray, cells: IntArray, n_cells: int) -> IntArray:
-    """For each point (n, D) a place along a curve that winds through the box of its cell, near ones near each other.
+    """Each point's place along a curve through the box of its cell; near points have near places.
 
-    It depends on the points of its own cell alone. In many dimensions there is no such curve, and all places are 0.
+    A place depends only on the points of its cell. Above MOST_CURVED dimensions all places are 0.
     """
     places = np.zeros(len(points), dtype=np.int64)
     if points.shape[1] <= MOST_CURVED:
@@ -94,7 +94,7 @@ def curve_places(points: AnyArray, cells: IntArray, n_cells: int) -> IntArray:
 
 @compiled
 def _interleave(points: AnyArray, cells: AnyArray, n_cells: int, n_bits: int, places: AnyArray) -> None:
-    """Morton's order: the bits of all coordinates, measured in the box of the cell, the highest first."""
+    """Morton order: the bits of all coordinates, measured in the box of the cell, the highest first."""
     n_axes = points.shape[1]
     low, high = np.full((n_cells, n_axes), np.inf), np.full((n_cells, n_axes), -np.inf)
     for i in range(len(points)):
@@ -114,18 +114,13 @@ def _interleave(points: AnyArray, cells: AnyArray, n_cells: int, n_bits: int, pl
 ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 
 
-def within_reach(centers: FloatArray, probes: IntArray, apart: FloatArray, limits: FloatArray) -> BoolArray:
-    """Whether each of some cells (p, c) may hold a point within the limit (p,) of each query.
+@compiled
+def within_reach(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray) -> BoolArray:
+    """Whether cells (p, c) may hold a point within the limit (p,) of each query.
 
-    probes: numbers of cells (p, c), the nearest first. apart: the query's distances (p, c) to their centers.
+    probes (p, c): numbers of cells, the nearest first. apart (p, c): the query's distances to their centers.
     """
     reached = np.ones(probes.shape, dtype=np.bool_)
-    _mark_reached(centers, probes, apart, limits, reached)
-    return reached
-
-
-@compiled
-def _mark_reached(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray, reached: AnyArray) -> None:
     rounding = ROUNDING * (centers.shape[1] + 8)
     for i in range(len(probes)):
         if not np.isfinite(limits[i]):
@@ -133,28 +128,29 @@ def _mark_reached(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: 
         home = centers[probes[i, 0]]
         for j in range(1, probes.shape[1]):
             gap = apart[i, j] ** 2 - apart[i, 0] ** 2
-            # Distances are rounded, those that gave points their cells as well.
+            # Distances are rounded, including those by which points were assigned to cells.
             slack = rounding * (limits[i] + apart[i, j]) ** 2
             reached[i, j] = gap <= 2.0 * limits[i] * distance_between(centers[probes[i, j]], home) + slack
+    return reached
 
 
-# Up to so many dimensions trees and boxes leave out nearly all points; above, a search through cells is faster.
+# Up to this dimension trees and boxes skip nearly all points; above, a search through cells is faster.
 FEW_DIMENSIONS = 3
-# Queries answered at once: what a tree returns stays small beside the points.
+# Queries per call of a tree, whose results stay small beside the points.
 QUERIES_AT_ONCE = 1 << 14
 
 
 class LabelledTree:
-    """Points (n, D) to be searched, each known by a label (n,); ties are broken by it."""
+    """A k-d tree of points (n, D), each known by a label (n,), which breaks ties."""
 
     def __init__(self, points: AnyArray, labels: IntArray) -> None:
         self._points, self._labels = points, labels
         self._tree = KDTree(points, leafsize=16)
 
     def refine(self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray) -> None:
-        """Bring these points into the k nearest of some queries, in place: distances (p, k) and labels (p, k).
+        """Insert these points into the k nearest of queries, in place: distances (p, k) and labels (p, k).
 
-        Lists start with distance inf and label -1. A point with a query's own label is left out.
+        Lists start with distance inf and label -1. A point with a query's own label is skipped.
         """
         for first in range(0, len(queries), QUERIES_AT_ONCE):
             block = slice(first, first + QUERIES_AT_ONCE)
@@ -171,7 +167,7 @@ class LabelledTree:
             self._insert(queries, own, rows, places, distances, found)
             if n_asked == len(self._points):
                 return
-            # Complete once a candidate lies clearly beyond the k-th: no point left out can tie with it.
+            # Complete if a candidate lies clearly beyond the k-th: no other point can tie with that.
             open_rows = apart[:, -1] <= distances[rows, -1] * (1 + TREE_MARGIN)
             rows = rows[open_rows]
             radii = distances[rows, -1] * (1 + TREE_MARGIN)
@@ -188,33 +184,11 @@ class LabelledTree:
         insert_labelled(self._points, self._labels, queries, own, rows, places, distances, found)
 
 
-def cell_boxes(points: AnyArray, sizes: IntArray) -> FloatArray:
-    """The least box (c, 2, D) around each of consecutive runs of points; one of no points is inside out."""
-    boxes = np.empty((len(sizes), 2, points.shape[1]))
-    boxes[:, 0], boxes[:, 1] = np.inf, -np.inf
-    _grow_boxes(points, sizes, boxes)
-    return boxes
-
-
-def box_gaps(homes: FloatArray, limits: FloatArray, boxes: FloatArray) -> FloatArray:
-    """How far each box (c, 2, D) is from the nearest of the home boxes whose limit reaches it; inf if none does."""
-    gaps = np.full(len(boxes), np.inf)
-    _find_gaps(homes, limits, boxes, gaps)
-    return gaps
-
-
-def reaching(points: AnyArray, limits: FloatArray, sizes: IntArray, homes: FloatArray, boxes: FloatArray) -> BoolArray:
-    """Whether each point has one of the boxes within its limit; points come in runs of `sizes`, each with its box."""
-    marked = np.zeros(len(points), dtype=np.bool_)
-    _mark_reaching(points, limits, sizes, homes, boxes, marked)
-    return marked
-
-
 def reached_boxes(
     points: AnyArray, limits: FloatArray, sizes: IntArray, boxes: FloatArray, known: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Each point and box within its limit, as places (r,) of points and of boxes (r,), but for the boxes `known` (p, c)
-    to it already; points come in runs of `sizes` that are near each other."""
+    """Places (r,) of points and of boxes within the point's limit, except the boxes `known` (p, c) to it; points come
+    in runs of `sizes` that are near each other."""
     homes = cell_boxes(points, sizes)
     counts = np.zeros(len(points), dtype=np.int64)
     nothing = np.empty(0, dtype=np.int64)
@@ -225,7 +199,10 @@ def reached_boxes(
 
 
 @compiled
-def _grow_boxes(points: AnyArray, sizes: AnyArray, boxes: AnyArray) -> None:
+def cell_boxes(points: AnyArray, sizes: AnyArray) -> FloatArray:
+    """The bounding box (c, 2, D) of each of consecutive runs of points; that of an empty run is inside out."""
+    boxes = np.empty((len(sizes), 2, points.shape[1]))
+    boxes[:, 0], boxes[:, 1] = np.inf, -np.inf
     row = 0
     for cell in range(len(sizes)):
         for _ in range(sizes[cell]):
@@ -234,22 +211,26 @@ def _grow_boxes(points: AnyArray, sizes: AnyArray, boxes: AnyArray) -> None:
                 boxes[cell, 0, axis] = min(boxes[cell, 0, axis], value)
                 boxes[cell, 1, axis] = max(boxes[cell, 1, axis], value)
             row += 1
+    return boxes
 
 
 @compiled
-def _find_gaps(homes: AnyArray, limits: AnyArray, boxes: AnyArray, gaps: AnyArray) -> None:
+def box_gaps(homes: AnyArray, limits: AnyArray, boxes: AnyArray) -> FloatArray:
+    """The squared distance of each box (c, 2, D) from the nearest home box whose limit reaches it; inf if none does."""
+    gaps = np.full(len(boxes), np.inf)
     for home in range(len(homes)):
         squared_limit = _squared_reach(limits[home])
         for cell in range(len(boxes)):
             gap = _box_gap(homes[home, 0], homes[home, 1], boxes[cell])
             if gap <= squared_limit:
                 gaps[cell] = min(gaps[cell], gap)
+    return gaps
 
 
 @compiled
-def _mark_reaching(
-    points: AnyArray, limits: AnyArray, sizes: AnyArray, homes: AnyArray, boxes: AnyArray, marked: AnyArray
-) -> None:
+def reaching(points: AnyArray, limits: AnyArray, sizes: AnyArray, homes: AnyArray, boxes: AnyArray) -> BoolArray:
+    """Whether each point has one of the boxes within its limit; points come in runs of `sizes` with boxes `homes`."""
+    marked = np.zeros(len(points), dtype=np.bool_)
     near = np.empty(len(boxes), dtype=np.int64)
     first = 0
     for home in range(len(sizes)):
@@ -263,6 +244,7 @@ def _mark_reaching(
                         marked[row] = True
                         break
         first = last
+    return marked
 
 
 @compiled
@@ -276,7 +258,7 @@ def _list_reached(
     counts: AnyArray,
     reached: AnyArray,
 ) -> None:
-    """Count the boxes that each point reaches; list them too, one point's after the other's, if there is room."""
+    """Count the boxes that each point reaches; list them too, point after point, unless `reached` is empty."""
     near = np.empty(len(boxes), dtype=np.int64)
     first, n_listed = 0, 0
     for home in range(len(sizes)):
@@ -295,7 +277,7 @@ def _list_reached(
 
 @compiled
 def _near_boxes(home: AnyArray, limit: float, boxes: AnyArray, near: AnyArray) -> int:
-    """List the boxes within a limit of a home box; how many there are."""
+    """List the boxes within a limit of a home box; return how many."""
     n_near, squared_limit = 0, _squared_reach(limit)
     for box in range(len(boxes)):
         if _box_gap(home[0], home[1], boxes[box]) <= squared_limit:
@@ -312,7 +294,7 @@ def _squared_reach(limit: float) -> float:
 
 @compiled
 def _box_gap(low: AnyArray, high: AnyArray, box: AnyArray) -> float:
-    """The squared distance between two boxes; of a point, both ends are itself."""
+    """The squared distance of two boxes; for a point, low and high are equal."""
     total = 0.0
     for axis in range(len(low)):
         gap = max(box[0, axis] - high[axis], low[axis] - box[1, axis])

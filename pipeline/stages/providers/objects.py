@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.landmarks.sampling import random_landmarks
-from pipeline.numerics.models.kernels import dissimilarities_from_similarities
+from pipeline.numerics.models.metrics import dissimilarities_from_similarities
 from pipeline.sources.comparison import Comparison, Comparisons
 from pipeline.sources.objects import Objects, ObjectSource, digest_of_objects
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions

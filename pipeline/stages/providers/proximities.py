@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.greedy import choose_by_dissimilarities
+from pipeline.numerics.landmarks.choices import choose_by_dissimilarities
 from pipeline.numerics.landmarks.sampling import random_landmarks
-from pipeline.numerics.models.kernels import dissimilarities_from_similarities
+from pipeline.numerics.models.metrics import dissimilarities_from_similarities
 from pipeline.sources.arrays import Rows
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources.proximities import (

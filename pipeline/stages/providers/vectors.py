@@ -15,9 +15,15 @@ from pipeline.numerics.extension.placement import Model
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.landmarks.choices import chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
-from pipeline.numerics.models.kernels import Kernel, automatic_gamma, gamma_in_unit, nystrom_error
-from pipeline.numerics.models.metrics import SCALE_FREE, distances, require_directions
-from pipeline.numerics.models.spectral import NystromPlacer
+from pipeline.numerics.models.metrics import (
+    SCALE_FREE,
+    Kernel,
+    automatic_gamma,
+    distances,
+    gamma_in_unit,
+    require_directions,
+)
+from pipeline.numerics.models.spectral import NystromPlacer, nystrom_error
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.preprocess import PreparedSource, n_usable, points_of_rows, rows_of_rank
 from pipeline.stages.providers.provider import Candidates, RowProvider

@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.extension.kernel_mapping import (
+from pipeline.numerics.extension.interpolation import (
     WIDTH_FACTORS,
     interpolating_coefficients,
     kernel_mapping,
@@ -190,7 +190,7 @@ def test_a_singular_system_is_solved_by_the_shortest_least_squares_solution(rng)
         ({"between": np.ones((3, 3))}, r"between has a nonzero diagonal"),
         ({"between": np.triu(np.ones((3, 3)), 1)}, r"between is not symmetric"),
         ({"between": np.zeros((3, 3))}, r"between is all zero.*at least 2 landmarks that differ"),
-        ({"coordinates": np.ones((4, 2))}, r"coordinates has 4 rows and between is of 3 landmarks"),
+        ({"coordinates": np.ones((4, 2))}, r"coordinates has 4 rows and between has 3 landmarks"),
         ({"coordinates": np.full((3, 2), np.nan)}, r"coordinates has 6 NaN"),
         ({"width_factor": 0.0}, r"width_factor=0.0 is out of range; use a number from 0.01 to 100"),
     ],

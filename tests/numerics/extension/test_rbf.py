@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension import project
-from pipeline.numerics.extension.rbf import leave_one_out_error, rbf_extension
+from pipeline.numerics.extension.interpolation import leave_one_out_error, rbf_extension
 from pipeline.numerics.mds import classical_mds
 
 seeds = st.integers(0, 2**32 - 1)

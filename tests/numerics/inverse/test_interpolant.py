@@ -487,7 +487,7 @@ POINTS, VALUES = np.eye(4)[:, :3], np.ones((4, 2))
     ("call", "message"),
     [
         (lambda: Kernel("cubic"), r"kind='cubic' is not known; use one of 'power', 'thin_plate'"),
-        (lambda: Kernel(power=2), r"power=2 is not one that kind='power' has; use one of 1, 3, 5, 7"),
+        (lambda: Kernel(power=2), r"power=2 is not available for kind='power'; use one of 1, 3, 5, 7"),
         (lambda: Kernel("gaussian", power=3), r"power=3 .* leave it out"),
         (lambda: Kernel("shepard", scale=0.0), r"scale=0.0 is out of range"),
         (lambda: Kernel(power=5, degree=1), r"degree=1 is out of range; use one from 2 to 3"),

@@ -5,6 +5,8 @@ Anchors: drawn by the least keys, rows left by ranges of hashes, neighbors acros
 Rows taken as if they were new: drawn by their number alone, evenly, about as many as wanted.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.landmarks import sampling as landmarks
+from pipeline.numerics.landmarks.choices import choose_rows, chosen_rows
 from pipeline.numerics.landmarks.sampling import (
     ALL,
     MAXMIN_CANDIDATES_PER_LANDMARK,
@@ -23,11 +26,12 @@ from pipeline.numerics.landmarks.sampling import (
     firsts_of_groups,
     held_ranges,
     least_keys,
-    maxmin_landmarks,
     random_landmarks,
     row_hashes,
     widen,
 )
+
+maxmin_landmarks = partial(chosen_rows, "maxmin")
 
 
 def farthest_first(points, first, m):
@@ -149,9 +153,9 @@ def test_numbers_of_landmarks_out_of_range_are_refused(choose, m):
         (np.eye(3) * 1e-200, r"points reaches 1e-200 in absolute value, .*rescale it"),
     ],
 )
-def test_maxmin_refuses_what_has_no_distances(points, message):
+def test_points_without_distances_are_refused(points, message):
     with pytest.raises(InvalidInputError, match=message):
-        maxmin_landmarks(points, 2, 0)
+        choose_rows("trace", points, 2, 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])

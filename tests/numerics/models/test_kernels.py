@@ -11,15 +11,15 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension import project
 from pipeline.numerics.mds import classical_mds
-from pipeline.numerics.models.kernels import (
+from pipeline.numerics.models.metrics import (
     KERNELS,
     Kernel,
     automatic_gamma,
     automatic_gamma_of,
     dissimilarities_from_similarities,
-    nystrom_error,
     signed_roots,
 )
+from pipeline.numerics.models.spectral import nystrom_error
 
 OF_SKLEARN = {"linear": "linear", "rbf": "rbf", "cosine": "cosine", "polynomial": "poly"}
 CASES = [

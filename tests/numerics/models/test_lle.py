@@ -151,7 +151,7 @@ SQUARE = cdist(np.eye(5), np.eye(5))
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((SQUARE[:2, :2], 1, 1), r"between is of 2 landmarks; .* at least 3"),
+        ((SQUARE[:2, :2], 1, 1), r"between has 2 landmarks; .* at least 3"),
         ((SQUARE, 5, 2), r"n_components=5 is out of range; use one from 1 to 4"),
         ((SQUARE, 2, 5), r"n_neighbors=5 is out of range; use one from 1 to 4"),
         ((SQUARE, 2, 2, 0.0), r"regularization=0.0 is out of range"),

@@ -11,13 +11,13 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.models import spectral
-from pipeline.numerics.models.kernels import nystrom_error
 from pipeline.numerics.models.spectral import (
     NO_CLUSTER,
     automatic_gamma_of,
     cluster_centers,
     cluster_labels,
     laplacian_eigenmaps,
+    nystrom_error,
     spectral_embedding,
 )
 

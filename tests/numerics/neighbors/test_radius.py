@@ -148,6 +148,6 @@ def test_numbers_agree_with_scikit_learn():
 def test_lists_that_would_not_fit_are_refused_with_the_mean(n_columns):
     points = np.random.default_rng(4).normal(size=(300, n_columns))
     with pytest.raises(
-        InvalidInputError, match=r"radius=1000 gives each of 300 points more than \d\d\d neighbors in the mean.*smaller"
+        InvalidInputError, match=r"radius=1000 gives each of 300 points more than \d\d\d neighbors on average.*smaller"
     ):
         RadiusSearch(points).lists(points, 1000.0, most=80_000)

@@ -1,5 +1,7 @@
 """Landmarks by k-means, trace and pivoted Cholesky: distinct, repeatable, by their definitions, better than chance."""
 
+from functools import partial
+
 import faiss
 import numpy as np
 import pytest
@@ -11,21 +13,19 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.closeness import captured_trace
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks import greedy as landmark_choice
-from pipeline.numerics.landmarks.greedy import (
+from pipeline.numerics.landmarks import choices as landmark_choice
+from pipeline.numerics.landmarks.choices import (
     KINDS,
     KINDS_BY_DISSIMILARITIES,
     automatic_gamma,
     candidate_rows,
     choose_by_dissimilarities,
     choose_by_points,
-    kmeans_landmarks,
-    pivoted_cholesky_landmarks,
-    trace_landmarks,
+    choose_rows,
 )
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 
-CHOICES = [kmeans_landmarks, trace_landmarks, pivoted_cholesky_landmarks]
+kmeans_landmarks, trace_landmarks, pivoted_cholesky_landmarks = CHOICES = [partial(choose_rows, kind) for kind in KINDS]
 
 
 def in_three_ways(kind, points, m, seed):

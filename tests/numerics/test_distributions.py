@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import ks_2samp
 
-from pipeline.numerics.statistics.distributions import gap_counts, merged, quantiles, sketch, two_sample_test
+from pipeline.numerics.statistics import gap_counts, merged, quantiles, sketch, two_sample_test
 
 NUMBERS = hnp.arrays(np.float64, st.integers(1, 60), elements=st.floats(-1e200, 1e200))
 

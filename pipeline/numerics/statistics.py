@@ -1,22 +1,16 @@
-"""How good an embedding is, in figures that need no n x n matrix; and how two embeddings are aligned.
+"""Quality of an embedding in figures that need no n x n matrix; distributions in little memory; a test for drift.
 
-The rigid motion that brings one configuration of points closest to another: orthogonal Procrustes.
+A sketch counts numbers in bins 1/128 of a power of two wide, the leading bits of a double. Counts of any batches add up
+to exactly the same sketch in any order; a quantile read from it is within 0.4% of one of the numbers around it.
 
-Schönemann, P. H. (1966). A generalized solution of the orthogonal Procrustes problem. Psychometrika 31, 1-10.
-
-| symbol | variable | shape |
-|---|---|---|
-| A, B | points, onto (centered, at one scale) | (n, d) |
-| U S Vᵀ | singular value decomposition of AᵀB | (d, d) |
-| Q | turn | (d, d) |
-
-Q = U Vᵀ minimizes ‖A Q - B‖ over the orthogonal matrices. Lengths are not changed: they mean something.
-
-How good an embedding is, in figures that need no n x n matrix.
+The drift test is the two-sample test of Kolmogorov and Smirnov in batches: a column of new rows is counted into the
+gaps between the reference values and onto the values themselves. Counts add up, and the greatest difference of the two
+distributions follows exactly: only the batch's rises between reference values, so extremes are at or just before them.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,64 +19,10 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
-
-
-class RigidMotion(NamedTuple):
-    """Points x go to x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
-
-    Only in `rank` directions do the points say where to turn; the others stay as near to where they were as they can.
-    """
-
-    turn: FloatArray
-    shift: FloatArray
-    rank: int
-
-    def apply(self, points: FloatArray) -> FloatArray:
-        return points @ self.turn + self.shift
-
-
-def rigid_motion(points: FloatArray, onto: FloatArray) -> RigidMotion:
-    """The motion that takes points (n, d) closest to others (n, d), by the sum of squared distances."""
-    center, target = points.mean(axis=0), onto.mean(axis=0)
-    a, b = _scaled(points - center), _scaled(onto - target)
-    turn, rank = _nearest_turn(a.T @ b, len(points))
-    return RigidMotion(turn, target - center @ turn, rank)
-
-
-def shared_rows(points: FloatArray, onto: FloatArray) -> BoolArray:
-    """Which rows have coordinates on both sides."""
-    return np.asarray(np.isfinite(points).all(axis=1) & np.isfinite(onto).all(axis=1))
-
-
-def rms_distance(points: FloatArray, others: FloatArray) -> float:
-    """Root mean square distance between points and others, row by row."""
-    largest = float(np.abs(points - others).max(initial=0.0))
-    if not largest:
-        return 0.0
-    return float(largest * np.sqrt((((points - others) / largest) ** 2).sum(axis=1).mean()))
-
-
-def _scaled(centered: FloatArray) -> FloatArray:
-    """At a size whose products neither overflow nor vanish; a power of two, so that nothing is rounded."""
-    return np.ldexp(centered, -int(np.frexp(np.abs(centered).max(initial=0.0))[1]))
-
-
-def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
-    """U Vᵀ, and in how many directions it is determined.
-
-    Where singular values vanish, any orthogonal map between the left and right null spaces is as good. The one nearest
-    to the identity does not depend on the bases that the decomposition happens to return for them.
-    """
-    u, s, vt = np.linalg.svd(products)
-    rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))
-    left, right = u[:, rank:], vt[rank:].T
-    inner_u, _, inner_vt = np.linalg.svd(left.T @ right)
-    return u[:, :rank] @ vt[:rank] + left @ (inner_u @ inner_vt) @ right.T, rank
-
+from pipeline.types import AnyArray, FloatArray, IntArray
 
 NORMAL_95 = 1.959963984540054
-# Sampled points whose distances to all others are held at once.
+# Sampled points whose distances to all others are in memory at once.
 RANKED_TOGETHER = 64
 
 
@@ -95,10 +35,8 @@ class Estimate(NamedTuple):
 
 
 def residual_variance(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_coordinates: ArrayLike) -> FloatArray:
-    """1 - r^2 of (p, m) dissimilarities against embedded distances, for the first 1, 2, ..., d components.
-
-    The elbow of these d numbers suggests how many components the data needs.
-    """
+    """1 - r^2 of (p, m) dissimilarities against embedded distances, for the first 1, 2, ..., d components; the elbow
+    suggests how many components the data needs."""
     dissimilarities, points, landmarks = _checked_embedding(to_landmarks, coordinates, landmark_coordinates)
     squared = np.zeros(dissimilarities.shape)
     out = np.empty(points.shape[1])
@@ -114,14 +52,14 @@ def normalized_stress(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_
     if not dissimilarities.any():
         raise InvalidInputError("to_landmarks are all zero; stress relative to them is undefined.")
     misfit = dissimilarities - cdist(points, landmarks)
-    # Not a norm of BLAS: its bytes depend on the number of threads.
+    # No BLAS norm: its bytes depend on the number of threads.
     return float(np.sqrt((misfit**2).sum() / (dissimilarities**2).sum()))
 
 
 def trustworthiness(
     points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
 ) -> Estimate:
-    """How few of a point's neighbors in the embedding are strangers in the data, on a sample of points (1 is best)."""
+    """How few of a point's neighbors in the embedding are far in the data, on a sample of points (1 is best)."""
     original, embedded = _checked_pair("points", points, "coordinates", coordinates)
     return _rank_agreement(original, embedded, n_neighbors, sample_size, seed)
 
@@ -129,13 +67,13 @@ def trustworthiness(
 def continuity(
     points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
 ) -> Estimate:
-    """How few of a point's neighbors in the data were torn away in the embedding (1 is best)."""
+    """How few of a point's neighbors in the data are far in the embedding, on a sample of points (1 is best)."""
     original, embedded = _checked_pair("points", points, "coordinates", coordinates)
     return _rank_agreement(embedded, original, n_neighbors, sample_size, seed)
 
 
 def neighbor_recall(found: IntArray, exact: IntArray) -> float:
-    """Share of the exact neighbors (p, k) that an approximate search found, row by row."""
+    """Share of the exact neighbors (p, k) that an approximate search found."""
     if found.shape != exact.shape or exact.ndim != 2 or exact.size == 0:
         raise InvalidInputError(
             f"found has shape {found.shape} and exact {exact.shape}; both must be the same (n_points, n_neighbors)."
@@ -183,31 +121,28 @@ def _correlation(a: FloatArray, b: FloatArray) -> float:
 
 
 def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sample_size: int, seed: int) -> Estimate:
-    """1 minus the normalized excess of ranks in `truth` of each sampled point's k nearest in `seen`."""
+    """1 minus the normalized excess of the ranks in `truth` of each sampled point's k nearest in `seen`."""
     n = len(truth)
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, (n - 1) // 2, f"fewer than half of the {n} points")
     size = min(n, checks.integer_in_range("sample_size", sample_size, 2, None, "an interval needs two points"))
     sample = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
     excess = np.concatenate(
-        [_excess_ranks(truth, seen, sample[i : i + RANKED_TOGETHER], k) for i in range(0, size, RANKED_TOGETHER)]
+        [
+            _excess_ranks(cdist(truth[rows], truth), cdist(seen[rows], seen), rows, k)
+            for rows in np.split(sample, range(RANKED_TOGETHER, size, RANKED_TOGETHER))
+        ]
     )
     scores = 1.0 - excess * (2.0 / (k * (2 * n - 3 * k - 1)))
-    # Sampling without replacement from n points: no uncertainty is left when all of them were looked at.
+    # Finite-population correction: no uncertainty is left if all points were sampled.
     spread = float(scores.std(ddof=1)) / np.sqrt(size) * np.sqrt((n - size) / max(n - 1, 1))
     value = float(scores.mean())
     return Estimate(value, max(0.0, value - NORMAL_95 * spread), min(1.0, value + NORMAL_95 * spread))
 
 
-def _excess_ranks(truth: FloatArray, seen: FloatArray, rows: IntArray, k: int) -> IntArray:
-    """By how much the ranks in `truth` of the k nearest in `seen` of each of some points go beyond k, together."""
-    excess = np.empty(len(rows), dtype=np.int64)
-    _add_excess(cdist(truth[rows], truth), cdist(seen[rows], seen), rows, k, excess)
-    return excess
-
-
 @compiled
-def _add_excess(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int, excess: AnyArray) -> None:
-    """Ties go to the lower place, in both."""
+def _excess_ranks(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int) -> IntArray:
+    """By how much, in sum, the ranks in truth of a point's k nearest in view exceed k; ties go to the lower place."""
+    excess = np.empty(len(rows), dtype=np.int64)
     nearest, apart, ranks = np.empty(k, np.int64), np.empty(k), np.empty(k, np.int64)
     for i in range(len(rows)):
         n_found = 0
@@ -228,15 +163,15 @@ def _add_excess(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int, e
                 value = in_truth[i, nearest[t]]
                 ranks[t] += in_truth[i, j] < value or (in_truth[i, j] == value and j < nearest[t])
         excess[i] = np.maximum(ranks - k, 0).sum()
+    return excess
 
 
 Measure = Callable[[FloatArray, FloatArray], float]
-# Nearest points that are looked for again.
+# Nearest points whose loss is counted.
 NEIGHBORHOOD = 10
-# An error counts as good as the best if it is above it by no more than this share of it, or is above it by no more than
-# what nobody would see.
+# An error is as good as the best if it exceeds it by at most this share, or by an amount that nobody would see.
 TOLERANCE, NEGLIGIBLE = 0.05, 0.001
-# Costs that differ by no more than this share are about the same.
+# Costs that differ by at most this share are about the same.
 ABOUT = 0.1
 
 
@@ -248,7 +183,7 @@ class MeanError(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """The mean and one standard error: what is only good by luck should not win."""
+        """The mean plus one standard error: what is only good by luck should not win."""
         return self.value + self.standard_error
 
 
@@ -258,20 +193,20 @@ def unexplained_variance(true: FloatArray, coordinates: FloatArray) -> float:
 
 
 def unexplained_order(true: FloatArray, coordinates: FloatArray) -> float:
-    """1 - r^2 of the ranks of dissimilarities (p, p) against those of distances between coordinates (p, d)."""
+    """1 - r^2 of the ranks of dissimilarities (p, p) and of distances between coordinates (p, d)."""
     from scipy.stats import rankdata  # takes a second to import
 
     return _unexplained(*map(rankdata, _pairs(true, coordinates)))
 
 
 def lost_neighbors(true: FloatArray, coordinates: FloatArray) -> float:
-    """Share of the 10 nearest of each point, among all, that are not among its 10 nearest by coordinates."""
+    """Share of each point's 10 nearest that are not among its 10 nearest by coordinates."""
     apart, embedded = map(squareform, _pairs(true, coordinates))
     k = min(NEIGHBORHOOD, len(apart) - 1)
     return 1.0 - neighbor_recall(_nearest(embedded, k), _nearest(apart, k))
 
 
-# What is fair to methods that do not reproduce distances.
+# Measures that are fair to methods that do not reproduce distances.
 _MEASURES: dict[str, Measure] = {
     "nonmetric-mds": unexplained_order,
     **dict.fromkeys(("laplacian", "spectral", "lle"), lost_neighbors),
@@ -284,19 +219,19 @@ def measure_of(method: str) -> Measure:
 
 
 def estimated(errors: Sequence[float]) -> MeanError:
-    """The mean of errors of several repeats; of a single one the standard error is not known and counts as 0."""
+    """The mean of errors of several repeats; the standard error of a single one is unknown and counts as 0."""
     values = np.asarray(errors, dtype=np.float64)
     spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     return MeanError(float(values.mean()), spread / float(np.sqrt(len(values))))
 
 
 def good_enough(least: float) -> float:
-    """Up to which error others are as good as the least."""
+    """The largest error that is as good as the least."""
     return least + max(TOLERANCE * least, NEGLIGIBLE)
 
 
 def recommended(estimates: Sequence[MeanError], costs: Sequence[float]) -> int:
-    """The place of the cheapest of those as good as the best; where several cost about that, of the best of them."""
+    """The place of the cheapest of those as good as the best; of several that cost about the same, the best."""
     bounds, price = np.array([estimate.bound for estimate in estimates]), np.asarray(costs, dtype=np.float64)
     close = bounds <= good_enough(float(bounds.min()))
     affordable = close & (price <= (1 + ABOUT) * price[close].min())
@@ -316,10 +251,7 @@ def _pairs(true: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, Float
 
 
 def _unexplained(true: FloatArray, embedded: FloatArray) -> float:
-    a, b = true - true.mean(), embedded - embedded.mean()
-    sizes = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    correlation = float((a * b).sum()) / sizes if sizes > 0 else 0.0
-    return 1.0 - max(0.0, min(1.0, correlation)) ** 2
+    return 1.0 - max(0.0, min(1.0, _correlation(true, embedded))) ** 2
 
 
 def _nearest(apart: FloatArray, k: int) -> IntArray:
@@ -327,3 +259,125 @@ def _nearest(apart: FloatArray, k: int) -> IntArray:
     without_itself = apart.copy()
     np.fill_diagonal(without_itself, np.inf)
     return np.argsort(without_itself, axis=1, kind="stable")[:, :k]
+
+
+# Bits of a double's 52-bit fraction that a bin's number leaves out.
+DROPPED_BITS = 45
+MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+
+
+class Sketch(NamedTuple):
+    """Bins (b,), rising, and how many numbers (b,) fell into each."""
+
+    bins: IntArray
+    counts: IntArray
+
+
+def sketch(values: FloatArray, weights: IntArray) -> Sketch:
+    """The sketch of finite numbers, each counted `weights` times."""
+    return _added(_ordered_bits(values) >> DROPPED_BITS, weights)
+
+
+def merged(sketches: list[Sketch]) -> Sketch:
+    """The sketch of all the numbers together."""
+    return _added(np.concatenate([s.bins for s in sketches]), np.concatenate([s.counts for s in sketches]))
+
+
+def quantiles(of: Sketch, shares: FloatArray) -> FloatArray:
+    """For each share, the number that this share of all numbers does not exceed."""
+    reached = np.cumsum(of.counts)
+    places = np.searchsorted(reached, np.asarray(shares) * reached[-1])
+    return _middle(of.bins[np.minimum(places, len(of.bins) - 1)])
+
+
+def _added(bins: IntArray, counts: IntArray) -> Sketch:
+    # There are at most 2^19 bins, few enough to count in an array.
+    low = int(bins.min(initial=0))
+    total = np.zeros(int(bins.max(initial=0)) - low + 1, dtype=np.int64)
+    np.add.at(total, bins - low, counts)
+    hit = np.flatnonzero(total)
+    return Sketch(hit + low, total[hit])
+
+
+def _ordered_bits(values: FloatArray) -> IntArray:
+    """Integers in the same order as the doubles; adding 0 makes -0 and +0 the same."""
+    return _flipped((np.asarray(values, dtype=np.float64) + 0.0).view(np.int64))
+
+
+def _flipped(bits: AnyArray) -> IntArray:
+    """Reverse the order of negative doubles, whose bits grow with their size; its own inverse."""
+    return np.asarray(np.where(bits < 0, bits ^ MAGNITUDE, bits))
+
+
+def _middle(bins: IntArray) -> FloatArray:
+    bits = (bins << DROPPED_BITS) + (1 << (DROPPED_BITS - 1))
+    middle = _flipped(bits).view(np.float64)
+    # The bin that holds 0 reaches up to the least normal double.
+    return np.asarray(np.where(bins == 0, 0.0, middle))
+
+
+FAR_SHARE = 0.99
+# With more values in both samples, the least p-value is negligible.
+FEW = 20
+
+
+class TwoSampleTest(NamedTuple):
+    """The greatest difference between two distributions, and the probability of as much by chance."""
+
+    statistic: float
+    p_value: float
+
+
+def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> IntArray:
+    """How many values, each counted `weights` times, are below, at and between the rising reference values (s,).
+
+    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; repeated reference values count 0.
+    """
+    left = np.searchsorted(reference, values, side="left")
+    at = (left < len(reference)) & (reference[np.minimum(left, len(reference) - 1)] == values)
+    return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
+
+
+def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0) -> TwoSampleTest:
+    """Test a batch, given by its `gap_counts`, against the rising reference values (s,).
+
+    Distributions that differ by up to `margin` count as the same; otherwise meaningless differences would be
+    significant in a large batch.
+    """
+    n_batch, n_reference = int(counts.sum()), len(reference)
+    if not n_batch:
+        return TwoSampleTest(0.0, 1.0)
+    reached = np.cumsum(counts) / n_batch
+    # The batch's counts are at the first of equal reference values.
+    first = np.unique(reference, return_index=True)[1]
+    at, before = reached[2 * first + 1], reached[2 * first]
+    up_to = np.append(first[1:], n_reference) / n_reference
+    statistic = float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
+    effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
+    from scipy.stats import kstwo  # takes a second to import
+
+    p_value = max(float(kstwo.sf(max(0.0, statistic - margin), effective)), _least_p_value(n_batch, n_reference))
+    return TwoSampleTest(statistic, min(1.0, p_value))
+
+
+def _least_p_value(n_batch: int, n_reference: int) -> float:
+    """The probability that all values of one sample lie beyond all of the other by chance; not small for a few
+    values."""
+    fewer = min(n_batch, n_reference)
+    return 2.0 / math.comb(n_batch + n_reference, fewer) if fewer <= FEW else 0.0
+
+
+def compared(
+    references: Mapping[str, FloatArray], counts: Mapping[str, IntArray], margins: Mapping[str, float], level: float
+) -> dict[str, Any]:
+    """Test every column of a batch, given by `gap_counts`, against its reference values; the batch drifts if any column
+    does. `level` is the false-alarm rate of all columns together."""
+    columns = {}
+    for name, found in counts.items():
+        reference = references[name]
+        test = two_sample_test(reference, found, margins[name])
+        far = int(np.searchsorted(reference, np.quantile(reference, FAR_SHARE), side="right"))
+        beyond = float(found[2 * far :].sum() / max(1, found.sum()))
+        drifts = bool(test.p_value < level / len(counts))
+        columns[name] = {**test._asdict(), "margin": margins[name], "share_beyond_99": beyond, "drifts": drifts}
+    return {"level": level, "columns": columns, "drifts": any(entry["drifts"] for entry in columns.values())}
