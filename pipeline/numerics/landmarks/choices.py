@@ -6,11 +6,21 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.greedy import KINDS, kmeans_landmarks, pivoted_cholesky_landmarks, trace_landmarks
+from pipeline.numerics.geodesics.rows import farthest_nodes
+from pipeline.numerics.geodesics.shortest_paths import PathGraph
+from pipeline.numerics.landmarks.greedy import (
+    KINDS,
+    choose_by_dissimilarities,
+    kmeans_landmarks,
+    pivoted_cholesky_landmarks,
+    trace_landmarks,
+)
 from pipeline.numerics.landmarks.sampling import farthest_points, maxmin_candidates, random_landmarks
 from pipeline.plugins import LOADED
-from pipeline.types import AnyArray, IntArray
+from pipeline.types import AnyArray, FloatArray, IntArray
 
+# Candidates whose dissimilarities are looked at: their matrix takes 128 MB.
+MOST_CANDIDATES = 4096
 # From points (c, D), the place of the first landmark (for choices that start from one), n_landmarks and a seed to
 # places among the points.
 Choose = Callable[[AnyArray, int, int, int], IntArray]
@@ -38,6 +48,26 @@ def chosen_rows(selection: str, points: AnyArray, n_landmarks: int, seed: int) -
         return chosen_points(selection, points, 0, n_landmarks, seed)
     candidates, first = maxmin_candidates(len(points), n_landmarks, seed)
     return np.asarray(candidates[chosen_points(selection, points[candidates], first, n_landmarks, seed)])
+
+
+def chosen_by_dissimilarities(
+    selection: str, n_points: int, between: Callable[[IntArray], FloatArray], n_landmarks: int, seed: int
+) -> IntArray:
+    """Rising rows of landmarks, by the dissimilarities (c, c) that `between` returns for candidate rows (c,)."""
+    if n_landmarks == n_points:
+        return np.arange(n_points)
+    if selection == "random":
+        return random_landmarks(n_points, n_landmarks, seed)
+    candidates = random_landmarks(n_points, max(n_landmarks, min(n_points, MOST_CANDIDATES)), seed)
+    return np.sort(candidates[choose_by_dissimilarities(selection, between(candidates), n_landmarks, seed)])
+
+
+def chosen_nodes(selection: str, graph: PathGraph, nodes: IntArray, n_landmarks: int, seed: int) -> IntArray:
+    """Some of the nodes of a connected graph: at random, or farthest along the graph first, from a sample."""
+    if selection == "random":
+        return nodes[random_landmarks(len(nodes), n_landmarks, seed)]
+    places, first = maxmin_candidates(len(nodes), n_landmarks, seed)
+    return np.asarray(nodes[places][farthest_nodes(graph, nodes[places], first, n_landmarks)])
 
 
 def _require_places(selection: str, places: AnyArray, n_points: int, n_landmarks: int) -> None:
