@@ -1,34 +1,41 @@
-"""The command `trigpoint`. Heavy imports stand inside the commands, so that --help answers at once."""
+"""The command `trigpoint`. Heavy imports are inside the commands, so that --help answers at once."""
 
 import json
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows.options import takes_settings
+from flows.options import GroupedCommand, takes_settings
 from flows.terminal import resumable, run_command
 from pipeline.errors import InvalidInputError
-from pipeline.settings import ExtendSettings, FitSettings, InvertSettings, RefitSettings, StudySettings
+from pipeline.settings import EXECUTION, ExtendSettings, FitSettings, InvertSettings, RefitSettings, StudySettings
 
 app = typer.Typer(
     name="trigpoint",
-    help="Landmark Isomap and its relatives for datasets too big to embed any other way.",
+    help="Landmark Isomap and related methods for datasets too large to embed any other way.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+command = partial(app.command, cls=GroupedCommand)
 
-Store = Annotated[str, typer.Argument(help="Folder of the run.")]
+Store = Annotated[str, typer.Argument(metavar="STORE", help="Folder of the run.")]
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Take the folder from a run elsewhere that is known to be gone.")
+    bool,
+    typer.Option(
+        "--take-over", help="Take the folder over from a process that is known to be gone.", rich_help_panel=EXECUTION
+    ),
 ]
-Anyway = Annotated[bool, typer.Option("--anyway", help="Run also what the plan says does not fit.")]
-Picture = Annotated[Path | None, typer.Option(help="Draw the embedding into this file (PNG).")]
-StudyPicture = Annotated[Path | None, typer.Option(help="Draw errors and times into this file (PNG).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs to read.")]
+Anyway = Annotated[
+    bool, typer.Option("--anyway", help="Run even if the plan says it will not fit.", rich_help_panel=EXECUTION)
+]
+Picture = Annotated[Path | None, typer.Option(metavar="PATH", help="Draw the embedding to this PNG file.")]
+StudyPicture = Annotated[Path | None, typer.Option(metavar="PATH", help="Draw errors and times to this PNG file.")]
+PathPicture = Annotated[Path | None, typer.Option(metavar="PATH", help="Draw the images on a path to this PNG file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,13 +47,13 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options before the command."""
 
 
-@app.command()
+@command()
 @takes_settings(FitSettings, "source")
 def fit(
     settings: FitSettings,
@@ -55,7 +62,7 @@ def fit(
     picture: Picture = None,
     as_json: AsJson = False,
 ) -> None:
-    """Embed a dataset on disk, with bounded memory. Killed, it goes on where it stopped when run again."""
+    """Embed a dataset on disk with bounded memory. The same command resumes a fit that was stopped."""
     _require_png(picture)
     from flows import runner
 
@@ -64,24 +71,24 @@ def fit(
         runner.draw_embedding(settings.store, picture, runner.aside(as_json, typer.echo))
 
 
-@app.command()
+@command()
 @takes_settings(ExtendSettings, "store", "source")
 def extend(
     settings: ExtendSettings,
     fail_on_drift: Annotated[
-        bool, typer.Option("--fail-on-drift", help="Exit code 3 if the new rows are not like the fitted ones.")
+        bool, typer.Option("--fail-on-drift", help="Exit with code 3 if the new rows drift from the fitted ones.")
     ] = False,
     take_over: TakeOver = False,
     as_json: AsJson = False,
 ) -> None:
-    """Place new rows in the space of a fitted run, and say whether they are like the rows that it was fitted on."""
+    """Place new rows in the space of a fitted run. Tests whether they drift from the fitted rows."""
     from flows.runner import run_extend
 
     with resumable():
         run_extend(settings, take_over, fail_on_drift, as_json, typer.echo)
 
 
-@app.command()
+@command()
 @takes_settings(RefitSettings, "store")
 def refit(
     settings: RefitSettings,
@@ -90,7 +97,7 @@ def refit(
     picture: Picture = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a run again with new data, turn it onto the published coordinates and publish it as the next version."""
+    """Refit a run with new data and publish the next version. It is aligned with the published coordinates."""
     _require_png(picture)
     from flows import runner
 
@@ -99,10 +106,10 @@ def refit(
         runner.draw_embedding(settings.store, picture, runner.aside(as_json, typer.echo))
 
 
-@app.command()
+@command()
 @takes_settings(FitSettings, "source")
 def plan(settings: FitSettings, as_json: AsJson = False) -> None:
-    """Say what a fit will take: tasks, memory, disk and time of each stage. Exit code 2 if it does not fit."""
+    """Estimate the tasks, memory, disk and time of a fit. Exits with code 2 if it will not fit."""
     from flows.reports import plan_report
     from flows.runner import FitJob
 
@@ -111,28 +118,28 @@ def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     plan.require_feasible()
 
 
-@app.command()
+@command()
 @takes_settings(StudySettings, "source")
 def study(settings: StudySettings, picture: StudyPicture = None, as_json: AsJson = False) -> None:
-    """Try choices and numbers of landmarks and neighbors on a sample: error against cost, and what to fit with."""
+    """Compare landmarks and numbers of neighbors on a sample. Prints error and cost, and recommends a fit."""
     _require_png(picture)
     from flows.study import study_report
 
-    # On the error stream: what is printed is the report alone.
+    # Progress goes to stderr: stdout has only the report.
     _print(*study_report(settings, picture, lambda line: typer.echo(line, err=True)), as_json)
 
 
-@app.command()
+@command()
 def status(store: Store, as_json: AsJson = False) -> None:
-    """How far a run is, stage by stage; of a folder of batches, how each compares with the fitted rows."""
+    """Show the progress of a run, stage by stage. For a folder of batches, shows the drift of each."""
     from flows.status import history, status_report
 
     _print(*(history(store) or status_report(store)), as_json)
 
 
-@app.command()
+@command()
 def verify(store: Store, as_json: AsJson = False) -> None:
-    """Read every chunk and object of a run and compare it with its checksum; exit code 1 if any is damaged."""
+    """Compare every chunk and object of a run with its checksum. Exits with code 1 if any is damaged."""
     from pipeline.results.run import open_run
 
     problems = open_run(store).damaged()
@@ -140,31 +147,57 @@ def verify(store: Store, as_json: AsJson = False) -> None:
     raise typer.Exit(1 if problems else 0)
 
 
-@app.command()
+@command()
 def gc(
     store: Store,
     keep_versions: Annotated[
-        int | None, typer.Option(min=1, help="Drop all but so many of the newest versions; never the published one.")
+        int | None,
+        typer.Option(
+            min=1, metavar="INTEGER", help="Number of newest versions to keep; the published one always stays."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete results that earlier settings left behind, and old versions if told to."""
+    """Delete results of earlier settings, and old versions on request."""
     from flows.status import collected_garbage
 
     _print(*collected_garbage(store, keep_versions), as_json)
 
 
-@app.command()
+@command()
 def export(
     store: Store,
-    output: Annotated[Path | None, typer.Option(help="File to write: .npy, .parquet or .csv.")] = None,
-    array: Annotated[list[str] | None, typer.Option(help="Array to write; repeat for several in a table.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Folder for a small model that `extend` takes instead.")] = None,
-    anchors: Annotated[int | None, typer.Option(help="Points that the model keeps [20000, or all].")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="File to write: .npy, .parquet or .csv.", rich_help_panel="Results"),
+    ] = None,
+    array: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Array to write; repeat it to write a table.  [default: projection]",
+            rich_help_panel="Results",
+        ),
+    ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Version to write.  [default: the published one]", rich_help_panel="Results"),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Folder for a small model that extend accepts as STORE.", rich_help_panel="Model"
+        ),
+    ] = None,
+    anchors: Annotated[
+        int | None,
+        typer.Option(
+            metavar="INTEGER", help="Points that the model keeps.  [default: 20000, or all]", rich_help_panel="Model"
+        ),
+    ] = None,
     as_json: AsJson = False,
-    version: Annotated[str | None, typer.Option(help="Version to write, if not the published one.")] = None,
 ) -> None:
-    """Write published results, rows in the order of the source, with the id column if there is one; or a model."""
+    """Write published results to a file, or a small model to a folder. Rows are in the order of the source."""
     from flows.status import export_model_report, export_report
 
     if model is not None and output is None and array is None and version is None:
@@ -174,20 +207,20 @@ def export(
         _print(*export_report(store, array or ["projection"], output, version), as_json)
     else:
         raise InvalidInputError(
-            "give either --output FILE, with --array and --version if wanted, for results; or --model DIR, with "
-            "--anchors if wanted, for a model of what is published."
+            "give either --output PATH for results (with --array and --version) or --model PATH for a model of the "
+            "published version (with --anchors)."
         )
 
 
-@app.command()
+@command()
 @takes_settings(InvertSettings, "store", "coordinates")
 def invert(
     settings: InvertSettings,
     take_over: TakeOver = False,
-    picture: Annotated[Path | None, typer.Option(help="Draw the images of a path into this file (PNG).")] = None,
+    picture: PathPicture = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go back from coordinates in the space of a run to data; or say how well its own data comes back."""
+    """Map coordinates in the space of a run back to data. Or compute how well its own rows are reconstructed."""
     _require_png(picture)
     from flows.runner import run_invert
 
@@ -195,29 +228,36 @@ def invert(
         run_invert(settings, take_over, picture, as_json, typer.echo)
 
 
-@app.command()
+@command()
 def deploy(
-    config: Annotated[Path, typer.Option("--config", help="TOML file with the settings of the flows and [schedule].")],
+    config: Annotated[
+        Path,
+        typer.Option("--config", metavar="PATH", help="TOML file with the settings of the flows and [schedule]."),
+    ],
     serve: Annotated[
-        bool, typer.Option("--serve", help="Start a server and a worker here, and run what is due until Ctrl-C.")
+        bool, typer.Option("--serve", help="Start a server and a worker here, and run flows when due until Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put fit, extend and refit on a Prefect server, with the times that the file says; again replaces them."""
+    """Deploy fit, extend and refit to a Prefect server. Deploying again replaces the deployments."""
     from flows.deploy import run_deploy
 
     run_deploy(config, serve, as_json, typer.echo)
 
 
-@app.command()
+@command()
 def demo(
-    n_points: Annotated[int, typer.Option(min=2000, help="Points on the Swiss roll.")] = 50_000,
-    folder: Annotated[Path, typer.Option(help="Where to keep the points and the run.")] = Path("trigpoint-demo"),
-    picture: Annotated[Path, typer.Option(help="Where to write the picture (PNG).")] = Path("trigpoint-demo.png"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the landmarks.")] = 0,
-    cluster_kind: Annotated[str, typer.Option(help="local, or serial: no server and no workers.")] = "local",
+    n_points: Annotated[int, typer.Option(min=2000, metavar="INTEGER", help="Points on the Swiss roll.")] = 50_000,
+    folder: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the data and the run.")] = Path(
+        "trigpoint-demo"
+    ),
+    picture: Annotated[Path, typer.Option(metavar="PATH", help="PNG file to draw to.")] = Path("trigpoint-demo.png"),
+    seed: Annotated[int, typer.Option(min=0, metavar="INTEGER", help="Random seed.")] = 0,
+    cluster_kind: Annotated[
+        str, typer.Option(metavar="serial|local", help="Run in this process, or on workers started on this machine.")
+    ] = "local",
 ) -> None:
-    """Unroll a Swiss roll on the real thing, compare with the known sheet and draw it."""
+    """Unroll a Swiss roll, compare it with the true sheet and draw both."""
     _require_png(picture)
     from flows.demo import run_demo
 
@@ -231,7 +271,7 @@ def _require_png(picture: Path | None) -> None:
 
 
 def _print(value: Any, lines: list[str], as_json: bool) -> None:
-    """A value for programs, or the same in lines for people."""
+    """Print a value as JSON, or its lines of text."""
     typer.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
 
 

@@ -1,4 +1,4 @@
-"""Settings as options of a command: one option for each field, made from the field itself."""
+"""Settings as options of a command, one option per field, and help that lists options in groups."""
 
 import inspect
 from collections.abc import Callable
@@ -7,25 +7,62 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
-from pipeline.settings import ClusterSettings, JobSettings, fields_of, job_settings
+from pipeline.settings import EXECUTION, ClusterSettings, JobSettings, fields_of, job_settings
 
 CONFIG = Annotated[
-    Path | None, typer.Option("--config", help="TOML file with any of these settings; options given here win.")
+    Path | None,
+    typer.Option("--config", metavar="PATH", help="TOML file with any of these settings; the command line wins."),
 ]
+ARGUMENTS, OTHER, REQUIRED = "Arguments", "Options", "[required]"
+# Sections that come after all others, in this order.
+LAST = (EXECUTION, OTHER)
+# Settings that name a file, a folder or a URL.
+PATHS = ("source", "store", "output", "coordinates", "new", "incoming", "tls_ca", "tls_cert", "tls_key")
 
 PREFIX = "cluster_"
 CLUSTER = {PREFIX + name: field for name, field in ClusterSettings.model_fields.items()}
 
 
+class GroupedCommand(TyperCommand):
+    """A command whose help has a section for each group of options: each `rich_help_panel`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments in brackets unless they are required."""
+        arguments = self._sections(ctx)[ARGUMENTS]
+        return ["[OPTIONS]", *(name if text.endswith(REQUIRED) else f"[{name}]" for name, text in arguments)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections = self._sections(ctx)
+        for title in sorted(
+            filter(sections.get, sections), key=lambda title: LAST.index(title) if title in LAST else -1
+        ):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
+
+    def _sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Names and texts of all parameters by the titles of their sections."""
+        sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: []}
+        for param in self.get_params(ctx):
+            name, text = param.get_help_record(ctx) or ("", "")
+            if param.param_type_name == "argument":
+                # Without the type that Typer adds.
+                sections[ARGUMENTS].append((name.partition(" ")[0], text))
+            else:
+                sections.setdefault(getattr(param, "rich_help_panel", None) or OTHER, []).append((name, text))
+        return sections
+
+
 def takes_settings(model: type[JobSettings], *arguments: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command whose first parameter is `settings` an option for every field of a model, and --config.
 
-    Those fields that are named come as arguments, in this order."""
+    The fields named in `arguments` become arguments, in this order.
+    """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        plain = {name: field for name, field in fields_of(model).items() if name != "cluster"}
+        plain = {name: field for name, field in fields_of(model).items() if name not in ("cluster", *model.refused)}
 
         def with_settings(config: Path | None = None, **values: Any) -> None:
             given = _given(values, plain)
@@ -45,40 +82,63 @@ def takes_settings(model: type[JobSettings], *arguments: str) -> Callable[[Calla
 
 
 def _given(values: dict[str, Any], fields: dict[str, FieldInfo]) -> dict[str, Any]:
-    """Take from a command's values those of some fields that were given, by the names of the settings."""
+    """Remove the values of some fields from a command's values; return those given, by the names of the settings."""
     taken = {name.removeprefix(PREFIX): values.pop(name) for name in fields}
     return {name: value for name, value in taken.items() if value is not None}
 
 
 def _parameter(name: str, field: FieldInfo, is_argument: bool) -> inspect.Parameter:
-    """Not given is None, so that the file's value or the default stands; values are checked by the model."""
+    """A parameter that is None if not given, so that the file or the default decides; the model checks values."""
+    text, group = f"{field.description}{_default(field)}", _group(field)
     if is_argument:
-        kind: Any = typer.Argument(help=field.description, metavar=name.upper(), show_default=False)
+        kind: Any = typer.Argument(help=text, metavar=name.upper(), show_default=False)
     elif field.annotation is bool:
-        kind = typer.Option(help=field.description, show_default=False)
+        kind = typer.Option(help=text, show_default=False, rich_help_panel=group)
     else:
-        kind = typer.Option(help=f"{field.description}{_default(field)}", metavar=_metavar(field), show_default=False)
+        metavar = _metavar(name.removeprefix(PREFIX), field)
+        complete = _completion(field)
+        kind = typer.Option(
+            help=text, metavar=metavar, show_default=False, rich_help_panel=group, autocompletion=complete
+        )
     annotation: Any = Annotated[bool | None, kind] if field.annotation is bool else Annotated[str | None, kind]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
+def _group(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    return str(extra["group"]) if isinstance(extra, dict) else OTHER
+
+
 def _default(field: FieldInfo) -> str:
-    return "" if field.is_required() or field.default in (None, ()) else f" [{field.default}]"
+    """As Typer writes it."""
+    if field.is_required():
+        return f"  {REQUIRED}"
+    is_plain = field.default is None or field.default is False or field.default == ()
+    return "" if is_plain else f"  [default: {field.default}]"
 
 
-def _metavar(field: FieldInfo) -> str:
-    """What may stand there: the choices, or the kind of value."""
-    choices = [_named(part) for part in (get_args(field.annotation) or (field.annotation,)) if part is not type(None)]
-    if get_origin(field.annotation) is Literal:
-        choices = list(map(str, get_args(field.annotation)))
-    elif get_origin(field.annotation) is tuple:
-        choices = [_named(field.annotation)]
-    return "|".join(choices)
+def _completion(field: FieldInfo) -> Callable[[str], list[str]] | None:
+    """What a shell offers for an option that has choices."""
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else field.examples
+    if not choices:
+        return None
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
-def _named(part: Any) -> str:
-    if get_origin(part) is Annotated:
-        part = get_args(part)[0]
-    if get_origin(part) is Literal:
-        return "|".join(map(str, get_args(part)))
-    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(part, "TEXT,TEXT,...")
+def _metavar(name: str, field: FieldInfo) -> str:
+    """The choices of an option, or the kind of value it takes."""
+    kind = _kind(field.annotation)
+    return kind.replace("TEXT", "PATH") if name in PATHS else kind
+
+
+def _kind(part: Any) -> str:
+    origin, parts = get_origin(part), get_args(part)
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin is Literal:
+        return "|".join(map(str, parts))
+    if origin is tuple:
+        return ",".join("..." if one is Ellipsis else _kind(one) for one in parts)
+    if parts:
+        return "|".join(_kind(one) for one in parts if one is not type(None))
+    return {int: "INTEGER", float: "NUMBER"}.get(part, "TEXT")

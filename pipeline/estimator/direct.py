@@ -11,25 +11,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.estimator.precomputed import (
-    require_dissimilarities,
-    require_nonnegative,
-    require_zero_diagonal,
-    symmetric,
-)
 from pipeline.estimator.settings import Comparing, Settings
 from pipeline.estimator.spaces import (
     Distinct,
     Embedder,
     Fitted,
-    chosen_by_dissimilarities,
     distinct_points,
     embedder_of,
     in_unit,
+    require_square,
 )
 from pipeline.methods import named, uses
-from pipeline.numerics.checks import compared_number
-from pipeline.numerics.landmarks.choices import chosen_rows
+from pipeline.numerics import checks
+from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities, chosen_rows
 from pipeline.numerics.models.metrics import (
     SCALE_FREE,
     Kernel,
@@ -39,6 +33,9 @@ from pipeline.numerics.models.metrics import (
     require_directions,
 )
 from pipeline.types import AnyArray, FloatArray, IntArray
+
+# Rows of a matrix whose symmetry is checked at a time.
+ROWS_PER_BLOCK = 512
 
 
 class Measure(Protocol):
@@ -150,7 +147,7 @@ def _table(argument: str, function: Comparing, rows: AnyArray, others: AnyArray)
     for i, one in enumerate(rows):
         for j, other in enumerate(others):
             words = partial(_words, argument, function, one, other)
-            values[i, j] = compared_number(function(one, other), argument == "kernel", words)
+            values[i, j] = checks.compared_number(function(one, other), argument == "kernel", words)
     return values
 
 
@@ -201,7 +198,7 @@ def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
 def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     require_dissimilarities(X)
     m = settings.landmark_count(len(X), f"X has {len(X)} rows")
-    chosen = chosen_by_dissimilarities(settings.landmark_selection, X, m, seed)
+    chosen = chosen_by_dissimilarities(settings.landmark_selection, len(X), partial(_between, X), m, seed)
     measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
     between = symmetric("X", X[np.ix_(chosen, chosen)], chosen, are_lengths=True)
     scaled = np.ldexp(between, -measure.exponent)
@@ -272,3 +269,79 @@ def _exponent(argument: str, values: AnyArray) -> int:
     if largest == 0:
         raise InvalidInputError(f"the {argument} of X is 0 everywhere; there is nothing to embed.")
     return int(np.frexp(largest)[1])
+
+
+def _between(X: AnyArray, rows: IntArray) -> FloatArray:
+    """Dissimilarities (c, c) between some rows of a matrix that is symmetric up to rounding."""
+    return _symmetrized(X[np.ix_(rows, rows)], are_lengths=True)
+
+
+def _symmetrized(values: AnyArray, are_lengths: bool) -> FloatArray:
+    matrix = values.astype(np.float64)
+    matrix = (matrix + matrix.T) / 2
+    if are_lengths:
+        np.fill_diagonal(matrix, 0.0)
+    return matrix
+
+
+def symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: bool) -> FloatArray:
+    """Values (m, m) between some rows, exactly symmetric if they are so up to rounding; lengths get a zero diagonal."""
+    require_symmetric(name, values, rows, are_lengths)
+    return _symmetrized(values, are_lengths)
+
+
+def require_dissimilarities(X: AnyArray) -> None:
+    """Refuse what cannot be the dissimilarities (n, n) between all points, with the largest deviation and where."""
+    require_square(X)
+    require_nonnegative(X)
+    if not X.any():
+        raise InvalidInputError("X is 0 everywhere; there is nothing to embed.")
+    checks.require_not_too_small("X", X)
+    require_zero_diagonal("X", X, np.arange(len(X)))
+    require_symmetric("X", X, np.arange(len(X)), are_lengths=True)
+
+
+def require_nonnegative(X: AnyArray) -> None:
+    if X.min() < 0:
+        i, j = (int(place) for place in np.unravel_index(int(X.argmin()), X.shape))
+        # In the words that scikit-learn has for it.
+        raise InvalidInputError(
+            f"Negative values in data: X has {np.count_nonzero(X < 0)}, the lowest {X[i, j]:g} at ({i}, {j}); "
+            "dissimilarities must be at least 0."
+        )
+
+
+def require_zero_diagonal(name: str, values: AnyArray, rows: IntArray) -> None:
+    worst = int(np.argmax(values.diagonal()))
+    if float(values[worst, worst]) ** 2 > checks.ROUNDING_FLOOR * float(values.max()) ** 2:
+        raise InvalidInputError(
+            f"{name} has a nonzero diagonal, {values[worst, worst]:g} at ({rows[worst]}, {rows[worst]}); the "
+            "dissimilarity of a point to itself must be 0: check whether these are similarities."
+        )
+
+
+def require_symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: bool) -> None:
+    """Refuse values (m, m) between some rows that differ across the diagonal by more than rounding, of their squares if
+    they are lengths."""
+    worst, i, j = 0.0, 0, 0
+    largest = float(np.abs(values).max()) ** (2 if are_lengths else 1)
+    for first in range(0, len(values), ROWS_PER_BLOCK):
+        block = values[first : first + ROWS_PER_BLOCK].astype(np.float64)
+        across = values[:, first : first + ROWS_PER_BLOCK].T.astype(np.float64)
+        apart = _beyond_rounding(block, across, largest, are_lengths)
+        row, column = np.unravel_index(int(apart.argmax()), apart.shape)
+        if apart[row, column] > worst:
+            worst, i, j = float(apart[row, column]), first + int(row), int(column)
+    if worst:
+        raise InvalidInputError(
+            f"{name} is not symmetric: {values[i, j]:g} at ({rows[i]}, {rows[j]}) against {values[j, i]:g} at "
+            f"({rows[j]}, {rows[i]}), the largest deviation ({worst:g}); average it with its transpose if that is what "
+            "you mean."
+        )
+
+
+def _beyond_rounding(block: FloatArray, across: FloatArray, largest: float, are_lengths: bool) -> FloatArray:
+    """How far values are apart; 0 where that is rounding."""
+    a, b = (block**2, across**2) if are_lengths else (block, across)
+    allowed = checks.SYMMETRY_TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + checks.ROUNDING_FLOOR * largest
+    return np.where(np.abs(a - b) > allowed, np.abs(block - across), 0.0)

@@ -8,17 +8,16 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
-from pipeline.estimator.precomputed import edges_of_new_points, undirected_graph
 from pipeline.estimator.settings import Settings
 from pipeline.estimator.spaces import (
     Distinct,
     Embedder,
     Fitted,
-    chosen_nodes,
     chunks,
     distinct_points,
     embedder_of,
     in_unit,
+    require_square,
 )
 from pipeline.numerics import checks
 from pipeline.numerics.geodesics.graph import (
@@ -30,9 +29,10 @@ from pipeline.numerics.geodesics.graph import (
     neighbor_graph,
 )
 from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors
-from pipeline.numerics.landmarks.choices import chosen_rows
+from pipeline.numerics.geodesics.shortest_paths import PathGraph
+from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
-from pipeline.numerics.neighbors.radius import RadiusLists, RadiusSearch, rows_through_lists
+from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, lists_of, rows_through_lists
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
@@ -115,15 +115,15 @@ class Network(NamedTuple):
     dtype: np.dtype[Any]
 
 
-def fit_geodesic(settings: Settings, X: Any, seed: int) -> Fitted:
+def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitted:
     """Fit rows of points, or a graph of the user's."""
-    network = _given_network(settings, X) if settings.is_precomputed else _network_of_points(settings, X)
+    network = _given_network(settings, X) if settings.is_precomputed else _network_of_points(settings, X, n_threads)
     connected, points = network.connected, network.points
     if connected.labels.any():
         warnings.warn(_component_report(settings, connected), ComponentWarning, stacklevel=TO_THE_CALLER)
     kept = np.flatnonzero(connected.kept)
     landmarks = _chosen(settings, network, kept, seed)
-    to_landmarks, between = _path_lengths(connected, landmarks, kept, network.dtype, settings.n_threads)
+    to_landmarks, between = _path_lengths(connected, landmarks, kept, network.dtype, n_threads)
     embedder = embedder_of(settings, between, X.shape, network.exponent)
     space = GeodesicSpace(embedder, _entry(settings, network, kept), to_landmarks)
     embedded = np.full((len(connected.kept), settings.n_components), np.nan)
@@ -133,14 +133,14 @@ def fit_geodesic(settings: Settings, X: Any, seed: int) -> Fitted:
     return Fitted(space, embedded[points.node_of], points.first_rows[landmarks], connected.labels[points.node_of])
 
 
-def _network_of_points(settings: Settings, X: AnyArray) -> Network:
+def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Network:
     points = distinct_points(X)
     n = len(points.points)
     where = f"X has {n} distinct rows"
     if settings.radius is None:
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
-    connected = _connected(settings, points, _graph_of_points(settings, points))
+    connected = _connected(settings, points, _graph_of_points(settings, points, n_threads))
     return Network(connected, points, points.exponent, X.dtype)
 
 
@@ -152,10 +152,10 @@ def _given_network(settings: Settings, X: csr_array) -> Network:
     return Network(connected, None, exponent, graph.dtype)
 
 
-def _graph_of_points(settings: Settings, points: Distinct) -> csr_array:
+def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> csr_array:
     if settings.radius is None:
-        return neighbor_graph(*neighbors_within(points.points, settings.n_neighbors, settings.n_threads))
-    lists = _lists_within(settings.radius, points, settings.n_threads)
+        return neighbor_graph(*neighbors_within(points.points, settings.n_neighbors, n_threads))
+    lists = _lists_within(settings.radius, points, n_threads)
     starts = np.repeat(np.arange(len(points.points)), np.diff(lists.offsets))
     others = starts != lists.indices
     return graph_from_edges(len(points.points), starts[others], lists.indices[others], lists.distances[others])
@@ -184,7 +184,9 @@ def _chosen(settings: Settings, network: Network, kept: IntArray, seed: int) -> 
     where = f"the part of the graph that is embedded has {len(kept)} distinct points"
     m = settings.landmark_count(len(kept), where)
     if network.points is None:
-        return chosen_nodes(settings.landmark_selection, network.connected.graph, kept, m, seed)
+        graph = network.connected.graph
+        paths = PathGraph(graph.indptr.astype(np.int64), graph.indices, graph.data)
+        return chosen_nodes(settings.landmark_selection, paths, kept, m, seed)
     return np.asarray(kept[chosen_rows(settings.landmark_selection, network.points.points[kept], m, seed)])
 
 
@@ -249,3 +251,59 @@ def _refusal(settings: Settings, sizes: list[int]) -> str:
         f"The graph has {len(sizes)} components, of sizes {listed}; distances between them are undefined. {remedy} "
         "(embed only the largest; other rows get NaN)."
     )
+
+
+def require_edge_lengths(X: csr_array) -> None:
+    """Refuse edges (p, n) whose lengths are none."""
+    # Written so that NaN fails it too.
+    bad = np.flatnonzero(~((X.data >= 0) & (X.data <= checks.LARGEST_SIZE)))
+    if len(bad):
+        row = int(np.searchsorted(X.indptr, bad[0], side="right")) - 1
+        raise InvalidInputError(
+            f"X has {len(bad)} weights that are negative, NaN, infinite or above {checks.LARGEST_SIZE:g}, the first "
+            f"{X.data[bad[0]]:g} from row {row} to node {X.indices[bad[0]]}; lengths must be finite and at least 0: "
+            "leave out what is no edge."
+        )
+
+
+def undirected_graph(X: csr_array) -> csr_array:
+    """A symmetric graph (n, n) in double precision of edges that are listed once, or both ways with the same length.
+
+    Loops are dropped. A zero that is stored is an edge of no length.
+    """
+    require_square(X)
+    edges = X.tocoo()
+    starts, ends = (part.astype(np.int64) for part in edges.coords)
+    proper = starts != ends
+    starts, ends, weights = starts[proper], ends[proper], edges.data[proper].astype(np.float64)
+    graph = graph_from_edges(int(X.shape[0]), starts, ends, weights)
+    _require_one_length(graph, starts, ends, weights)
+    return graph
+
+
+def edges_of_new_points(X: csr_array, place_of: IntArray, exponent: int) -> RadiusLists:
+    """Of new points the edges (p, n) to nodes that have a place, nearest first, in units of 2^exponent."""
+    edges = X.tocoo()
+    rows, nodes = (part.astype(np.int64) for part in edges.coords)
+    kept = place_of[nodes] >= 0
+    lengths = np.ldexp(edges.data[kept].astype(np.float64), -exponent)
+    return lists_of(int(X.shape[0]), Pairs(rows[kept], place_of[nodes[kept]], lengths))
+
+
+def _require_one_length(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
+    """Refuse edges that are longer than those kept of the same ends, beyond rounding."""
+    if not len(weights):
+        return
+    n = int(graph.shape[0])
+    pairs = np.repeat(np.arange(n), np.diff(graph.indptr)) * n + graph.indices
+    kept = graph.data[np.searchsorted(pairs, starts * n + ends)]
+    longer = weights - kept
+    longer[longer <= checks.SYMMETRY_TOLERANCE * weights + checks.ROUNDING_FLOOR * weights.max()] = 0.0
+    worst = int(np.argmax(longer))
+    if longer[worst]:
+        start, end = starts[worst], ends[worst]
+        raise InvalidInputError(
+            f"X is not symmetric: {weights[worst]:g} from node {start} to {end} against {kept[worst]:g} from {end} to "
+            f"{start}, the largest difference ({longer[worst]:g}) of {np.count_nonzero(longer)} edges; an undirected "
+            "graph is needed: list each edge once, or with the same length both ways."
+        )

@@ -1,5 +1,6 @@
 """LandmarkIsomap: the pipeline's numerics in memory, as a scikit-learn estimator."""
 
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -7,13 +8,13 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pipeline.errors import InvalidInputError
 from pipeline.estimator.direct import fit_direct
-from pipeline.estimator.geodesic import fit_geodesic
+from pipeline.estimator.geodesic import fit_geodesic, require_edge_lengths
 from pipeline.estimator.inverse import data_at
-from pipeline.estimator.precomputed import require_edge_lengths
 from pipeline.estimator.settings import PRECOMPUTED, Comparing, Settings
 from pipeline.estimator.spaces import Fitted
 from pipeline.methods import METHODS
@@ -188,11 +189,16 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._takes_proximities and self.method in METHODS and METHODS[self.method].geodesic
 
     def _fit(self, X: ArrayLike) -> Self:
-        settings = Settings(**self.get_params(deep=False))
+        given = self.get_params(deep=False)
+        del given["random_state"]
+        settings = Settings(**given)
         settings.check()
-        seed = settings.seed()
+        seed = _seed(self.random_state)
         data = self._checked_edges(X, reset=True) if self._takes_graph else self._checked_data(X, reset=True)
-        fitted = fit_geodesic(settings, data, seed) if settings.is_geodesic else fit_direct(settings, data, seed)
+        if settings.is_geodesic:
+            fitted = fit_geodesic(settings, data, seed, int(effective_n_jobs(self.n_jobs)))
+        else:
+            fitted = fit_direct(settings, data, seed)
         labels = _labels(settings, fitted, seed)
         # Only now does the estimator change: a fit that failed leaves the one before it as it was.
         self._space = fitted.space
@@ -244,6 +250,14 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         )
         require_edge_lengths(edges)
         return edges
+
+
+def _seed(random_state: Any) -> int:
+    """An integer is the seed itself, as in a run on disk: both then choose the same landmarks."""
+    state = check_random_state(random_state)
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(state.randint(np.iinfo(np.int32).max))
 
 
 def _unshared(data: AnyArray, given: object) -> AnyArray:

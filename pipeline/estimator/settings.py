@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias
 
-import numpy as np
-from joblib import effective_n_jobs
-from sklearn.utils import check_random_state
-
 from pipeline import methods
 from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, GRAPH, KERNELS, METHODS, METRICS, VECTORS, resolved_extension
@@ -40,7 +36,6 @@ class Settings:
     component_policy: ComponentPolicy
     metric: str | Comparing
     diagonal_weight: DiagonalWeight
-    random_state: Any
     n_jobs: int | None
     kernel: str | Comparing
     gamma: float | None
@@ -77,17 +72,6 @@ class Settings:
         if not methods.uses(self.method, "n_clusters"):
             return None
         return self.n_components if self.n_clusters is None else self.n_clusters
-
-    @property
-    def n_threads(self) -> int:
-        return int(effective_n_jobs(self.n_jobs))
-
-    def seed(self) -> int:
-        """A whole number is the seed itself, as in a run on disk: both then choose the same landmarks."""
-        state = check_random_state(self.random_state)
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int(state.randint(np.iinfo(np.int32).max))
 
     def choice(self, exponent: int, signed: bool = False) -> Choice:
         """The method and what it is told, for dissimilarities in units of 2^exponent of the user's."""

@@ -14,45 +14,13 @@ from pipeline.errors import InvalidInputError
 from pipeline.estimator.settings import Settings
 from pipeline.methods import METHODS
 from pipeline.numerics import checks
-from pipeline.numerics.extension.placement import Answers, Model, answers_of
-from pipeline.numerics.extension.reconstruction import resolved_weight
+from pipeline.numerics.extension.placement import Answers, Model, weighted_answers
 from pipeline.numerics.geodesics.graph import collapse_duplicates
-from pipeline.numerics.geodesics.rows import farthest_nodes
-from pipeline.numerics.geodesics.shortest_paths import PathGraph
-from pipeline.numerics.landmarks.choices import choose_by_dissimilarities
-from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import fitted_model
 from pipeline.numerics.models.lle import LlePlacer
 from pipeline.numerics.models.spectral import NystromPlacer
 from pipeline.types import AnyArray, FloatArray, IntArray
-
-# Of a matrix, points that landmarks are chosen among: their own matrix takes 128 MB.
-MOST_CANDIDATES = 4096
-
-
-def chosen_by_dissimilarities(selection: str, apart: AnyArray, n_landmarks: int, seed: int) -> IntArray:
-    """Rows of dissimilarities (n, n), rising."""
-    n = len(apart)
-    if n_landmarks == n:
-        return np.arange(n)
-    if selection == "random":
-        return random_landmarks(n, n_landmarks, seed)
-    candidates = random_landmarks(n, max(n_landmarks, min(n, MOST_CANDIDATES)), seed)
-    between = apart[np.ix_(candidates, candidates)].astype(np.float64)
-    between = (between + between.T) / 2
-    np.fill_diagonal(between, 0.0)
-    return np.sort(candidates[choose_by_dissimilarities(selection, between, n_landmarks, seed)])
-
-
-def chosen_nodes(selection: str, graph: csr_array, nodes: IntArray, n_landmarks: int, seed: int) -> IntArray:
-    """Some of the nodes, which all reach each other: at random, or of a sample each the farthest along the graph."""
-    if selection == "random":
-        return nodes[random_landmarks(len(nodes), n_landmarks, seed)]
-    places, first = maxmin_candidates(len(nodes), n_landmarks, seed)
-    paths = PathGraph(graph.indptr.astype(np.int64), graph.indices, graph.data)
-    return np.asarray(nodes[places][farthest_nodes(paths, nodes[places], first, n_landmarks)])
-
 
 # Rows whose dissimilarities to the landmarks are looked at together: what an embedding needs beside its result.
 ROWS_PER_CHUNK = 4096
@@ -127,10 +95,9 @@ def embedder_of(
         model = fitted_model(settings.choice(exponent, signed), between)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error} (n_samples={shape[0]}, n_features={shape[1]})") from error
-    weight = resolved_weight(model, settings.diagonal_weight) if isinstance(model, LandmarkModel) else 1.0
     lengths = METHODS[settings.method].coordinates_are_lengths
     wanted = "restricted" if settings.gives_restricted else "projection"
-    return Embedder(answers_of(model, weight), wanted, exponent if lengths else 0)
+    return Embedder(weighted_answers(model, settings.diagonal_weight), wanted, exponent if lengths else 0)
 
 
 class Distinct(NamedTuple):
@@ -165,3 +132,10 @@ def in_unit(rows: AnyArray, exponent: int) -> FloatArray:
 
 def chunks(n_rows: int) -> Iterator[slice]:
     return (slice(first, first + ROWS_PER_CHUNK) for first in range(0, n_rows, ROWS_PER_CHUNK))
+
+
+def require_square(X: AnyArray | csr_array) -> None:
+    if X.shape[0] != X.shape[1]:
+        raise InvalidInputError(
+            f"X has shape {X.shape}; with metric='precomputed' it must be square, a row and a column for each point."
+        )

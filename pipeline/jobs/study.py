@@ -30,10 +30,8 @@ from pipeline.jobs.study_spaces import (
     sample_sizes,
 )
 from pipeline.methods import DISSIMILARITIES
-from pipeline.numerics.extension.placement import answers_of
-from pipeline.numerics.extension.reconstruction import resolved_weight
+from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
-from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma, distances
 from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
@@ -216,8 +214,7 @@ class _Studying:
     def _placed(self, choice: Choice, measured: Measured, points: IntArray, places: IntArray) -> FloatArray:
         """Coordinates of some held-out points by the landmarks at some places among the candidates."""
         model = fitted_model(choice, measured.between[np.ix_(places, places)])
-        weight = self._settings.diagonal_weight
-        answers = answers_of(model, resolved_weight(model, weight) if isinstance(model, LandmarkModel) else 1.0)
+        answers = weighted_answers(model, self._settings.diagonal_weight)
         both = answers.of(measured.to_candidates[np.ix_(points, places)]).coordinates
         d = choice.n_components
         return both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]

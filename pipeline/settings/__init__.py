@@ -1,6 +1,6 @@
 """The settings of every job as frozen pydantic models, filled from keywords, a TOML file or the command line."""
 
-from pipeline.settings.base import TLS_FILES, ClusterSettings, JobSettings
+from pipeline.settings.base import EXECUTION, TLS_FILES, ClusterSettings, JobSettings
 from pipeline.settings.fit import FitSettings, MethodSettings
 from pipeline.settings.jobs import ExtendSettings, InvertSettings, RefitSettings, StudySettings
 from pipeline.settings.reading import (
@@ -14,6 +14,7 @@ from pipeline.settings.reading import (
 )
 
 __all__ = [
+    "EXECUTION",
     "TLS_FILES",
     "ClusterSettings",
     "ExtendSettings",

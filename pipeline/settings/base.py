@@ -65,11 +65,11 @@ class ClusterSettings(FrozenSettings):
         EXECUTION, "local", "Run in this process, on workers started on this machine, or on a running Dask scheduler."
     )
     n_workers: int | None = option(
-        EXECUTION, None, "Workers to start (default: one per core); with an address, workers to wait for.", ge=1
+        EXECUTION, None, "Workers to start, or to wait for at an address. [default: one per core]", ge=1
     )
     threads_per_worker: int = option(EXECUTION, 1, "Partitions that a worker computes at a time.", ge=1, le=256)
     memory_mib: int | None = option(
-        EXECUTION, None, "Memory limit of each worker in MiB (default: its share of the machine).", ge=256
+        EXECUTION, None, "Memory limit of each worker in MiB. [default: its share of the machine]", ge=256
     )
     address: str | None = option(EXECUTION, None, "Address of the Dask scheduler, such as tls://host:8786.")
     tls_ca: str | None = option(EXECUTION, None, "CA certificate file of the cluster.")
@@ -115,6 +115,8 @@ class JobSettings(FrozenSettings):
 
     # The command's table in a TOML file; a fit's settings are at the top level.
     table: ClassVar[str | None] = None
+    # Settings of a parent class that this command always refuses; they are not offered as options.
+    refused: ClassVar[tuple[str, ...]] = ()
 
     partition_mib: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = option(
         EXECUTION, "auto", "MiB of data per partition; auto is at most 32. Results do not depend on it."

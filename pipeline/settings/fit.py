@@ -36,28 +36,31 @@ def _names(choices: Collection[str]) -> str:
 class MethodSettings(FrozenSettings):
     """What is embedded, by which method."""
 
-    method: str = option(METHOD, "isomap", f"Method that embeds the landmarks: {_names(METHODS)}.")
+    method: str = option(METHOD, "isomap", f"Method that embeds the landmarks: {_names(METHODS)}.", examples=[*METHODS])
     extension: str = option(
         PLACEMENT,
         "auto",
         f"How other points are placed: {_names(EXTENSIONS)}; auto is the method's default. Classical methods publish "
         "both projection and restricted.",
+        examples=["auto", *EXTENSIONS],
     )
-    input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.")
+    input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.", examples=[*INPUTS])
     metric: str = option(
         METHOD,
         "euclidean",
         f"Distance between points: {_names(METRICS)}, or your own function of two objects as package.module:function.",
+        examples=[*METRICS],
     )
     kernel: str = option(
         METHOD,
         "rbf",
         f"Kernel of kernel-mds: {_names(KERNELS)}, or your own function of two objects as package.module:function.",
+        examples=[*KERNELS],
     )
     gamma: Annotated[float, Field(**within("gamma"))] | Literal["auto"] = option(
         METHOD,
         "auto",
-        "gamma of the rbf and polynomial kernels and of the affinities of laplacian and spectral; auto is 1 / median "
+        "Gamma of the rbf and polynomial kernels and of the affinities of laplacian and spectral; auto is 1 / median "
         "squared distance between landmarks.",
     )
     degree: int = option(METHOD, 3, "Degree of the polynomial kernel.", **within("degree"))
@@ -78,7 +81,7 @@ class MethodSettings(FrozenSettings):
         **within("n_evaluated"),
     )
     n_clusters: int | None = option(
-        METHOD, None, "Number of clusters of spectral; n_components by default.", **within("n_clusters")
+        METHOD, None, "Number of clusters of spectral. [default: n_components]", **within("n_clusters")
     )
     regularization: float = option(
         METHOD,
@@ -93,6 +96,7 @@ class MethodSettings(FrozenSettings):
         LANDMARKS,
         "maxmin",
         f"How landmarks are selected: {_names(SELECTIONS)}; random by default for objects and similarities.",
+        examples=[*SELECTIONS],
     )
 
     @field_validator("method", "input", "extension", "landmark_selection")

@@ -32,9 +32,9 @@ class ExtendSettings(JobSettings):
     store: str = required(DATA, "Folder of the fitted run, or of a model exported from one.")
     source: str = required(DATA, "The new data, in any format of a fit; with --incoming a folder of batches.")
     output: str = required(DATA, "Folder for the results; with --incoming, a folder with one per batch.")
-    version: str | None = option(DATA, None, "Version of the run to extend (default: the published one).")
-    key: str | None = option(DATA, None, "Array in a .npz file or Zarr group (default: that of the fit).")
-    id_column: str | None = option(DATA, None, "Column or array with row ids (default: that of the fit).")
+    version: str | None = option(DATA, None, "Version of the run to extend. [default: the published one]")
+    key: str | None = option(DATA, None, "Array in a .npz file or Zarr group. [default: that of the fit]")
+    id_column: str | None = option(DATA, None, "Column or array with row ids. [default: that of the fit]")
     own_key: str | None = option(
         DATA, None, "For similarities: array (or .npy file) with the similarity of each new point to itself."
     )
@@ -78,7 +78,7 @@ class RefitSettings(JobSettings):
     new: tuple[str, ...] = option(DATA, (), "New data to add to that of the published version, separated by commas.")
     incoming: str | None = option(DATA, None, "Folder of batches, all of them new data.")
     source: str | None = option(DATA, None, "Where the data of the first fit is now, if it was moved.")
-    name: str | None = option(DATA, None, "Name of the new version (default: the next number).")
+    name: str | None = option(DATA, None, "Name of the new version. [default: the next number]")
 
     @field_validator("name")
     @classmethod
@@ -104,7 +104,7 @@ class InvertSettings(JobSettings):
         QUERIES, None, "Points in the space of the run, in any format of a fit, with one column per coordinate."
     )
     output: str = required(DATA, "Folder for the results; the same command resumes the job.")
-    version: str | None = option(DATA, None, "Version of the run (default: the published one).")
+    version: str | None = option(DATA, None, "Version of the run. [default: the published one]")
     source: str | None = option(DATA, None, "Where the data of the fit is now, if it was moved.")
     key: str | None = option(QUERIES, None, "Array of coordinates in a .npz file or Zarr group.")
     columns: tuple[str, ...] | None = option(
@@ -112,11 +112,13 @@ class InvertSettings(JobSettings):
     )
     id_column: str | None = option(QUERIES, None, "Column, or array next to the coordinates, with row ids.")
     n_neighbors: int = option(INTERPOLATION, 200, "Embedded points to interpolate between.", ge=1, le=5000)
-    kernel: str = option(INTERPOLATION, "cubic", f"Radial basis function: {', '.join(RADIAL_FUNCTIONS)}.")
+    kernel: str = option(
+        INTERPOLATION, "cubic", f"Radial basis function: {', '.join(RADIAL_FUNCTIONS)}.", examples=[*RADIAL_FUNCTIONS]
+    )
     scale: float | None = option(
         INTERPOLATION,
         None,
-        "Scale of gaussian and shepard, in units of 1 / fill distance of the neighborhood [1].",
+        "Scale of gaussian and shepard, in units of 1 / fill distance of the neighborhood. [default: 1]",
         ge=1e-3,
         le=1e3,
     )
@@ -198,14 +200,15 @@ class StudySettings(FitSettings):
     """
 
     table: ClassVar[str | None] = "study"
+    refused: ClassVar[tuple[str, ...]] = ("radius", "landmarks_key", "own_key", "n_evaluated")
 
     store: str = option(DATA, "run.zarr", "Folder of the recommended fit; the study itself writes nothing there.")
     landmarks: tuple[Count, ...] = option(STUDY, (), "Numbers of landmarks to try, separated by commas.")
     neighbors: tuple[Count, ...] = option(
-        STUDY, (), "Numbers of neighbors to try, for methods that use them, separated by commas [5,10,20]."
+        STUDY, (), "Numbers of neighbors to try, for methods that use them, separated by commas. [default: 5,10,20]"
     )
     selections: tuple[str, ...] = option(
-        STUDY, (), f"Landmark selections to try, separated by commas [{','.join(SELECTIONS)}]."
+        STUDY, (), f"Landmark selections to try, separated by commas. [default: {','.join(SELECTIONS)}]"
     )
     sample: int = option(STUDY, 4000, "Rows to select landmarks from.", ge=50, le=10_000)
     held_out: int = option(STUDY, 1000, "Additional rows that are placed like new ones.", ge=30, le=5000)

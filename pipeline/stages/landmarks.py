@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from pipeline.errors import StoreError
-from pipeline.numerics.extension.placement import Answers, answers_of
+from pipeline.numerics.extension.placement import Answers, weighted_answers
 from pipeline.numerics.extension.placement import Model as FittedModel
-from pipeline.numerics.extension.reconstruction import DiagonalWeight, resolved_weight
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import Choice, fitted_model, model_class
 from pipeline.numerics.models.spectral import cluster_centers
@@ -171,9 +171,7 @@ def load_model(ledger: StageLedger) -> LandmarkModel:
 
 def load_answers(ledger: StageLedger, diagonal_weight: DiagonalWeight) -> Answers:
     """The model of a finished stage, ready to be asked about points."""
-    model = load_any_model(ledger)
-    weight = resolved_weight(model, diagonal_weight) if isinstance(model, LandmarkModel) else 1.0
-    return answers_of(model, weight)
+    return weighted_answers(load_any_model(ledger), diagonal_weight)
 
 
 def landmark_coordinates(ledger: StageLedger) -> FloatArray:

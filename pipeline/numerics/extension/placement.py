@@ -14,11 +14,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from pipeline.numerics.extension.reconstruction import (
+    DiagonalWeight,
     Moments,
     MomentSums,
     moments_of,
     project_moments,
     reconstruct_moments,
+    resolved_weight,
 )
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.types import AnyArray, BoolArray, FloatArray
@@ -181,6 +183,11 @@ def answers_of(model: Model, weight: float = 1.0) -> Answers:
     if isinstance(model, LandmarkModel):
         return Answers(model, weight, ("projection", "restricted"), ("residual", "multiplier", "gap"), (2, 2, 1))
     return Answers(model, weight, ("projection",), ("residual",), (model.residual_degree,))
+
+
+def weighted_answers(model: Model, diagonal_weight: DiagonalWeight) -> Answers:
+    """Ask a model, with the weight of restricted reconstruction as the user gives it; other models have none."""
+    return answers_of(model, resolved_weight(model, diagonal_weight) if isinstance(model, LandmarkModel) else 1.0)
 
 
 class _ClassicalSums:

@@ -27,6 +27,8 @@ from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.geodesics.graph import collapse_duplicates
+from pipeline.numerics.geodesics.rows import farthest_nodes
+from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.sampling import checked_count, farthest_points, maxmin_candidates, random_landmarks
 from pipeline.numerics.landmarks.subset import trace_greedy
 from pipeline.numerics.mds import double_centered
@@ -266,7 +268,10 @@ def _fill_squared(points: AnyArray, place: int, squared: AnyArray) -> None:
         squared[i] = total
 
 
-# (points (c, D), place of the first landmark, n_landmarks, seed) -> places among the points.
+# Candidates whose dissimilarities are looked at: their matrix takes 128 MB.
+MOST_CANDIDATES = 4096
+# From points (c, D), the place of the first landmark (for choices that start from one), n_landmarks and a seed to
+# places among the points.
 Choose = Callable[[AnyArray, int, int, int], IntArray]
 _BUILT_IN: dict[str, Choose] = {
     "random": lambda points, _, n_landmarks, seed: random_landmarks(len(points), n_landmarks, seed),
@@ -292,6 +297,26 @@ def chosen_rows(selection: str, points: AnyArray, n_landmarks: int, seed: int) -
         return chosen_points(selection, points, 0, n_landmarks, seed)
     candidates, first = maxmin_candidates(len(points), n_landmarks, seed)
     return np.asarray(candidates[chosen_points(selection, points[candidates], first, n_landmarks, seed)])
+
+
+def chosen_by_dissimilarities(
+    selection: str, n_points: int, between: Callable[[IntArray], FloatArray], n_landmarks: int, seed: int
+) -> IntArray:
+    """Rising rows of landmarks, by the dissimilarities (c, c) that `between` returns for candidate rows (c,)."""
+    if n_landmarks == n_points:
+        return np.arange(n_points)
+    if selection == "random":
+        return random_landmarks(n_points, n_landmarks, seed)
+    candidates = random_landmarks(n_points, max(n_landmarks, min(n_points, MOST_CANDIDATES)), seed)
+    return np.sort(candidates[choose_by_dissimilarities(selection, between(candidates), n_landmarks, seed)])
+
+
+def chosen_nodes(selection: str, graph: PathGraph, nodes: IntArray, n_landmarks: int, seed: int) -> IntArray:
+    """Some of the nodes of a connected graph: at random, or farthest along the graph first, from a sample."""
+    if selection == "random":
+        return nodes[random_landmarks(len(nodes), n_landmarks, seed)]
+    places, first = maxmin_candidates(len(nodes), n_landmarks, seed)
+    return np.asarray(nodes[places][farthest_nodes(graph, nodes[places], first, n_landmarks)])
 
 
 def _require_places(selection: str, places: AnyArray, n_points: int, n_landmarks: int) -> None:

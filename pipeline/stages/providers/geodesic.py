@@ -16,15 +16,14 @@ import numpy as np
 from pipeline.errors import RecallWarning
 from pipeline.numerics.geodesics.rows import (
     bound_between,
-    farthest_nodes,
     lengths_between,
     nearby_order,
     with_direct_ways,
     with_new_nodes,
 )
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
-from pipeline.numerics.landmarks.choices import chosen_points
-from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_points
+from pipeline.numerics.landmarks.sampling import maxmin_candidates
 from pipeline.numerics.neighbors.radius import RadiusLists, even_lists, rows_through_lists
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import rows_in_order, write_in_row_order
@@ -327,12 +326,10 @@ class NodeCandidates(Candidates):
 
     def _chosen(self, nodes: IntArray, n_landmarks: int, selection: str, seed: int) -> IntArray:
         """Landmarks among nodes given in the order of their source rows; all but random ones from a sample."""
-        if selection == "random":
-            return nodes[random_landmarks(len(nodes), n_landmarks, seed)]
+        if selection == "random" or self.cells is None:
+            return chosen_nodes(selection, self._connected, nodes, n_landmarks, seed)
         places, first = maxmin_candidates(len(nodes), n_landmarks, seed)
         candidates = nodes[places]
-        if self.cells is None:
-            return candidates[farthest_nodes(self._connected, candidates, first, n_landmarks)]
         order = np.argsort(candidates)
         points, _ = OrderedNodes(self.cells, self.ordered).nodes(candidates[order])
         in_row_order = np.empty_like(order)

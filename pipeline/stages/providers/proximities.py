@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.choices import choose_by_dissimilarities
-from pipeline.numerics.landmarks.sampling import random_landmarks
+from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities
 from pipeline.numerics.models.metrics import dissimilarities_from_similarities
 from pipeline.sources.arrays import Rows
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
@@ -35,8 +34,6 @@ from pipeline.stages.validate import Validate, digest_of_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
-# Of a square matrix, points that landmarks are chosen among: their own matrix takes 128 MB.
-MOST_CANDIDATES = 4096
 # Points whose similarities to themselves are read together off the diagonal.
 DIAGONAL_ROWS = 256
 
@@ -78,20 +75,11 @@ class MatrixCandidates(Candidates):
         if self.landmarks_key is not None:
             rows = landmark_points(self.source, self.landmarks_key)
             return np.arange(len(rows)), rows
-        chosen = self._chosen_points(n_landmarks, selection, seed)
+        chosen = chosen_by_dissimilarities(selection, self.source.n_points, self._between, n_landmarks, seed)
         return chosen, chosen
 
-    def _chosen_points(self, m: int, selection: str, seed: int) -> IntArray:
-        n = self.source.n_points
-        if m == n:
-            return np.arange(n)
-        if selection == "random":
-            return random_landmarks(n, m, seed)
-        candidates = random_landmarks(n, max(m, min(n, MOST_CANDIDATES)), seed)
-        between = landmark_dissimilarities(
-            self.source.entries(candidates, candidates), candidates, candidates, self.source.name
-        )
-        return np.sort(candidates[choose_by_dissimilarities(selection, between, m, seed)])
+    def _between(self, rows: IntArray) -> FloatArray:
+        return landmark_dissimilarities(self.source.entries(rows, rows), rows, rows, self.source.name)
 
 
 @dataclass(frozen=True)
