@@ -40,9 +40,6 @@ class Register(SingleStage):
     n_components: int
     name = "register"
 
-    def settings(self) -> Json:
-        return {}
-
     def inputs(self) -> list[str]:
         return [self.landmarks.digest, self.published.digest, self.embedded.ledger.digest]
 

@@ -24,9 +24,9 @@ class Stage(ABC):
     # To be raised when the stage writes something else than before for the same settings and inputs.
     version = 1
 
-    @abstractmethod
     def settings(self) -> Json:
         """Everything but the inputs that the results depend on."""
+        return {}
 
     @abstractmethod
     def inputs(self) -> list[str]:

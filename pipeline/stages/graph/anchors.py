@@ -54,9 +54,6 @@ class Copied(SingleStage):
     identity: str
     left_out: tuple[str, ...] = ()
 
-    def settings(self) -> Json:
-        return {}
-
     def inputs(self) -> list[str]:
         return [self.identity]
 
@@ -175,9 +172,6 @@ class AnchorOrder(SingleStage):
     cells: Outcome
     name = "order"
 
-    def settings(self) -> Json:
-        return {}
-
     def inputs(self) -> list[str]:
         return [self.cells.ledger.digest]
 
@@ -212,9 +206,6 @@ class AnchorRows(Stage):
     space: GraphSpace
     ordered: Outcome
     name = "rows"
-
-    def settings(self) -> Json:
-        return {}
 
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest]
@@ -259,9 +250,6 @@ class AnchorLandmarks(SingleStage):
     landmarks: Outcome
     ordered: Outcome
     name = "landmarks"
-
-    def settings(self) -> Json:
-        return {}
 
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest]
@@ -351,9 +339,6 @@ class AnchorComponents(SingleStage):
     space: GraphSpace
     graph: Outcome
     name = "components"
-
-    def settings(self) -> Json:
-        return {}
 
     def inputs(self) -> list[str]:
         return [self.graph.ledger.digest]

@@ -51,9 +51,6 @@ class Graph(Stage):
     name = "graph"
     version = 3
 
-    def settings(self) -> Json:
-        return {}
-
     def inputs(self) -> list[str]:
         return [self.neighbors.ledger.digest]
 

@@ -77,9 +77,6 @@ class Accuracy(SingleStage):
     anchors: Outcome
     name = "accuracy"
 
-    def settings(self) -> Json:
-        return {}
-
     def inputs(self) -> list[str]:
         return [self.anchors.ledger.digest, *self.model_space.identity]
 

@@ -231,9 +231,6 @@ class CheckUnchanged(Stage):
     fitted: Outcome
     name = "check"
 
-    def settings(self) -> Json:
-        return {}
-
     def inputs(self) -> list[str]:
         return [self._fingerprint, self.fitted.ledger.digest]
 
