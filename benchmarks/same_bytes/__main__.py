@@ -5,7 +5,6 @@ bytes or figures differ, 0 if only digests of stages do, 2 if a tree cannot be r
 """
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -13,16 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from benchmarks.revisions import ROOT, cache_folder, extracted
 from benchmarks.same_bytes.compare import report
 from benchmarks.same_bytes.data import write_data
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 COMPILED = re.compile(r"\b(numba|compiled|inlined)\b")
 NAMES = ("older", "newer")
@@ -36,8 +34,8 @@ def main() -> int:
     work = _new_folder() if asked.keep is None else asked.keep.resolve()
     try:
         write_data(work / "data")
-        caches = _cache()
-        older = _extracted(asked.revision, caches / "older")
+        caches = cache_folder("same-bytes")
+        older = extracted(asked.revision, caches / "older" / "tree", "pipeline")
         running = [
             _started(name, tree, caches / name, work, asked) for name, tree in zip(NAMES, (older, ROOT), strict=True)
         ]
@@ -68,27 +66,6 @@ def _new_folder() -> Path:
     """In memory where the system has a folder for that: there are a few megabytes at a time, in many files."""
     memory = Path("/dev/shm")
     return Path(tempfile.mkdtemp(prefix="same-bytes-", dir=memory if os.access(memory, os.W_OK) else None))
-
-
-def _cache() -> Path:
-    """Where the older tree and compiled code are kept between runs, for each working tree apart."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "trigpoint-same-bytes" / hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
-
-
-def _extracted(revision: str, cache: Path) -> Path:
-    """The packages of a revision. Always in the same folder and with the times of the commit, so that code compiled
-    for it before is found again: a new worktree would have new times."""
-    tree = cache / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", "--format=tar", f"{revision}^{{commit}}", "pipeline"],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
-        packed.extractall(tree, filter="data")
-    return tree
 
 
 def _compiled_code(tree: Path, cache: Path) -> Path:
