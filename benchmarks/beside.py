@@ -17,6 +17,7 @@ import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,8 @@ def _asked() -> Namespace:
 def _timed(row: str, tree: Path, compiled: Path) -> Times:
     """One row in a new process that imports `pipeline`, `flows` and `benchmarks` from a tree."""
     compiled.mkdir(parents=True, exist_ok=True)
-    # Both trees take turns in the same way, whatever they did in their own time.
     environment = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": str(compiled), "DO_NOT_TRACK": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users have their modules compiled too
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-P", __file__, "--one", row, f"{folder}/times.json"]
         done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
@@ -146,19 +147,17 @@ def _rolls(n_points: int = N_POINTS) -> str:
 
 
 def _imports() -> Times:
-    """Importing what a worker has imported once it has worked on every stage of a fit, and what `trigpoint fit` has
-    imported before its first stage."""
+    """Importing what a worker has imported when it is ready for work and when it has worked on every stage of a fit,
+    and what `trigpoint fit` has imported before its first stage, on local workers (the default) and in one process."""
     import numpy as np
 
     np.save("points.npy", np.random.default_rng(0).normal(size=(500, 3)))
-    lists = {"imports-of-a-worker": _module_list("_worker_modules"), "imports-of-fit": _module_list("_fit_modules")}
-    return {name: _import_times(modules) for name, modules in lists.items()}
-
-
-def _module_list(function: str) -> list[str]:
-    subprocess.run([sys.executable, "-P", __file__, "--list", function], check=True, capture_output=True)
-    modules: list[str] = json.loads(Path("modules.json").read_text())
-    return modules
+    lists: dict[str, list[str]] = {}
+    for function in ("_worker_modules", "_fit_modules", "_serial_fit_modules"):
+        command = [sys.executable, "-P", __file__, "--list", function]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PREFECT_HOME": os.getcwd()})
+        lists |= json.loads(Path("modules.json").read_text())
+    return {f"imports of {name}": _import_times(modules) for name, modules in lists.items()}
 
 
 def _worker_modules() -> None:
@@ -168,30 +167,39 @@ def _worker_modules() -> None:
 
     given = {"source": "points.npy", "store": "worker.zarr", "n_landmarks": 20}
     with tree.executor(tree.TWO_WORKERS) as execute:
+        (client,) = Client._instances
+        ready = client.run(_loaded_modules)
         tree.fit(tree.fit_settings(given), execute=execute)
-        lists: dict[str, list[str]] = next(iter(Client._instances)).run(_loaded_modules)
-    _write_modules(max(lists.values(), key=len))
+        done = client.run(_loaded_modules)
+    _write_modules(
+        {"a worker, ready": max(ready.values(), key=len), "a worker, after a fit": max(done.values(), key=len)}
+    )
 
 
-def _fit_modules() -> None:
+def _fit_modules(*options: str) -> None:
     from flows.cli import main as command
     from pipeline.stages.validate import Validate
 
     def first_stage(_stage: object) -> int:
-        _write_modules(_loaded_modules())
-        os._exit(0)
+        _write_modules({f"fit, {' '.join(options[1:]) or 'on local workers'}": _loaded_modules()})
+        raise ValueError("the first stage was reached")
 
     vars(sys.modules[Validate.__module__])["Validate"].n_partitions = first_stage
-    sys.argv[1:] = ["fit", "points.npy", "--store", "fit.zarr", "--cluster-kind", "serial"]
-    command()
+    sys.argv[1:] = ["fit", "points.npy", "--store", f"fit{len(options)}.zarr", *options]
+    with suppress(SystemExit, ValueError):
+        command()
+
+
+def _serial_fit_modules() -> None:
+    _fit_modules("--cluster-kind", "serial")
 
 
 def _loaded_modules() -> list[str]:
     return [name for name in sys.modules if not name.startswith(("__", "tests"))]
 
 
-def _write_modules(names: list[str]) -> None:
-    Path("modules.json").write_text(json.dumps(names))
+def _write_modules(lists: dict[str, list[str]]) -> None:
+    Path("modules.json").write_text(json.dumps(lists))
 
 
 def _import_times(names: list[str]) -> tuple[float, float]:

@@ -81,7 +81,7 @@ def test_status_and_verify_speak_of_a_model(trigpoint, store, tmp_path):
 def test_what_does_not_go_together_is_refused(trigpoint, store, options):
     code, _, err = trigpoint("export", store, *options)
     assert code == 2
-    assert "give either --output FILE" in err
+    assert "give either --output PATH" in err
 
 
 def test_too_few_anchors_are_refused_with_the_range(trigpoint, store, tmp_path):
