@@ -1,11 +1,4 @@
-"""Arrays as sources: in memory, computed on demand, or several joined row after row.
-
-Tables of one dtype whose columns have numbers but no names: arrays, wherever they are kept.
-
-Arrays in memory, and arrays that are computed or loaded only where they are sliced.
-
-Several sources with the same columns as one: the rows of each after those of the one before.
-"""
+"""Arrays as sources: in memory, computed on demand, or read from files; and several sources joined row after row."""
 
 import copy
 import difflib
@@ -92,7 +85,7 @@ def open_one_of(
     id_column: Column | None,
 ) -> Source:
     """The source of the array `key` among several, whose ids may be another of them."""
-    key = _chosen_key(path, list(arrays), key, id_column)
+    key = chosen_key(path, list(arrays), key, id_column)
     table = MatrixTable(arrays[key]())
     other = _sibling(list(arrays), key, id_column)
     if other is None:
@@ -113,7 +106,8 @@ def picked(rows: Rows, start: int, stop: int, columns: Columns) -> AnyArray:
     return block
 
 
-def _chosen_key(path: object, keys: list[str], key: str | None, id_column: Column | None) -> str:
+def chosen_key(path: object, keys: list[str], key: str | None, id_column: Column | None = None) -> str:
+    """The array named by `key`; it may be left out where only one array does not hold the ids."""
     listed = ", ".join(map(repr, keys)) or "none"
     if key is not None:
         if key not in keys:

@@ -1,9 +1,7 @@
-"""Arrays that are kept with a matrix of proximities: which point each of its rows is, and of similarities those of
-points to themselves.
+"""A matrix of dissimilarities or similarities that the user has already: landmarks x points, read by blocks of points.
 
-A matrix of dissimilarities or similarities that the user has already: landmarks x points, read by blocks of points.
-
-Square matrices of all points are one kind of it: any rows can be chosen for landmarks.
+Square matrices of all points are one kind of it: any rows can be chosen for landmarks. Arrays kept with it say which
+point each of its rows is, and how similar points are to themselves.
 
 | symbol | variable | shape |
 |---|---|---|
@@ -97,10 +95,6 @@ class ProximitySource:
         found = self._picked(row_numbers, column_numbers)
         return found[np.ix_(row_places, column_places)].astype(np.float64)
 
-    def companion(self, key: str) -> AnyArray:
-        """The whole array `key` (any length,) that is kept beside the matrix, in its own dtype."""
-        return _whole(self.open_companion(key))
-
     def open_companion(self, key: str) -> Rows:
         """The array `key` (any length,) of the same .npz file or Zarr group, to be read by blocks."""
         with readable(self._path):
@@ -173,18 +167,10 @@ def landmark_similarities(
 
 
 def _vector(place: ArrayPlace) -> Rows:
-    with readable(place.path):
-        rows = place.rows()
-    if rows.dtype.kind not in "fiub":
-        raise InvalidInputError(f"{rows.name} has dtype {rows.dtype}; it must hold real numbers.")
-    if len(rows.shape) != 1 or not rows.shape[0]:
+    rows = place.numbers()
+    if not rows.shape[0]:
         raise InvalidInputError(f"{rows.name} has shape {rows.shape}; it must have 1 dimension and not be empty.")
     return rows
-
-
-def _whole(rows: Rows) -> AnyArray:
-    values = rows.read(0, rows.shape[0])
-    return values.astype(values.dtype.newbyteorder("="))
 
 
 def _turned(block: AnyArray) -> FloatArray:
