@@ -165,13 +165,13 @@ def whole(rows: Rows) -> AnyArray:
     return rows.read(0, rows.shape[0])
 
 
-def refuse_bad_weights(name: str, edges: Edges, start: str = "node") -> None:
+def refuse_bad_weights(name: str, edges: Edges, weights: str = "weights", start: str = "node") -> None:
     # Written so that NaN fails it too.
     bad = ~(edges.weights >= 0) | np.isinf(edges.weights)
     if bad.any():
         first = int(np.argmax(bad))
         raise InvalidInputError(
-            f"{name} has {np.count_nonzero(bad)} weights that are negative, NaN or infinite, the first "
+            f"{name} has {np.count_nonzero(bad)} {weights} that are negative, NaN or infinite, the first "
             f"{edges.weights[first]:g} from {start} {edges.starts[first]} to {edges.ends[first]} (entry {first}); "
             "lengths must be finite and at least 0: leave out what is no edge."
         )

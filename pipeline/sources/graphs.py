@@ -161,7 +161,7 @@ class NewNodes:
         else:
             starts, ends = self._layout.starts_and_ends(self.n_nodes, self.n_fitted)
         edges = Edges(starts, ends, edge_weights(self._weights))
-        refuse_bad_weights(self.name, edges, "new node")
+        refuse_bad_weights(self.name, edges, "lengths", "new node")
         return edges
 
     def fingerprint(self) -> Json:

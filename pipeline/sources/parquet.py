@@ -22,15 +22,15 @@ UNREADABLE = (pa.ArrowException, OSError)
 
 def open_parquet(path: Path, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source of a .parquet file or a folder of .parquet files."""
-    return table_source(ParquetTable(path, _files(path)), columns, id_column)
+    return table_source(ParquetTable(path), columns, id_column)
 
 
 class ParquetTable:
     """Files of one schema, one after the other. At most one row group is held decoded, the last one read."""
 
-    def __init__(self, path: Path, files: list[Path]) -> None:
+    def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self._stamps = [Stamp.of(file) for file in files]
+        self._stamps = [Stamp.of(file) for file in _files(path)]
         self._groups: list[tuple[int, int]] = []  # (file, row group) of those that have rows
         self._fields = self._scanned()
         self.n_rows = int(self._starts[-1])
@@ -60,7 +60,35 @@ class ParquetTable:
         return block
 
     def labels(self, column: int) -> Labels:
-        return ParquetLabels(copy.copy(self), column, self._fields[column])
+        return ParquetLabels(copy.copy(self), column)
+
+    def type_of(self, column: int) -> Any:
+        """The type of a column's values, also of one of categories."""
+        kind = self._fields[column][1]
+        return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+    def require_texts(self, column: int) -> None:
+        if not is_text(self.type_of(column)):
+            raise InvalidInputError(
+                f"column {self.column_names[column]!r} of {self.name} has type {self._fields[column][1]}, not text; "
+                "choose another with key, or leave key out to take rows of numbers for the objects."
+            )
+
+    def texts(self, start: int, stop: int, column: int) -> list[str]:
+        """A column of text, also of categories that are texts."""
+        chunks = self.without_nulls(start, stop, column, "text, or drop those rows")
+        return [text for _, chunk in chunks for text in chunk.to_pylist()]
+
+    def without_nulls(self, start: int, stop: int, column: int, wanted: str) -> Iterator[tuple[int, Any]]:
+        """The values of a column, cut like `parts`; every row must have what is wanted."""
+        for first, part in self.parts(start, stop, (column,)):
+            values = part.column(0)
+            if values.null_count:
+                row = first + int(np.argmax(values.is_null().to_numpy()))
+                raise InvalidInputError(
+                    f"column {self.column_names[column]!r} of {self.name} is null in row {row}; give every row {wanted}."
+                )
+            yield first, values
 
     def fingerprint(self) -> Json:
         digest = hashlib.sha256()
