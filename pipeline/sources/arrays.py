@@ -11,7 +11,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources.source import Column, Columns, Labels, Source, as_ids, checked_labels, checked_table, table_source
+from pipeline.sources.source import (
+    Column,
+    Columns,
+    Labels,
+    Source,
+    as_ids,
+    checked_labels,
+    checked_table,
+    require_range,
+    table_source,
+)
 from pipeline.types import AnyArray, Json
 
 STRIP_BYTES = 16 << 20
@@ -250,7 +260,7 @@ class JoinedSource:
         self._starts = [0, *accumulate(source.shape[0] for source in sources)]
 
     def read(self, start: int, stop: int) -> AnyArray:
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         parts = [self._converted(source, *rows) for source, rows in self._parts(start, stop)]
         if len(parts) == 1:
             return parts[0]
@@ -259,7 +269,7 @@ class JoinedSource:
     def ids(self, start: int, stop: int) -> AnyArray:
         if not self.has_ids:
             raise InvalidInputError(f"{self.name} have no ids, or ids of different kinds; name them with id_column.")
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         parts = [source.ids(*rows) for source, rows in self._parts(start, stop)]
         return np.concatenate(parts) if parts else self._sources[0].ids(0, 0)
 
@@ -284,10 +294,6 @@ class JoinedSource:
             first, last = max(start - base, 0), min(stop - base, source.shape[0])
             if first < last:
                 yield source, (first, last)
-
-    def _check_rows(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.shape[0]:
-            raise InvalidInputError(f"rows {start} to {stop} are outside of the {self.shape[0]} rows of {self.name}.")
 
 
 def joined(sources: Sequence[Source]) -> Source:

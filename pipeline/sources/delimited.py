@@ -179,6 +179,9 @@ class DelimitedTable:
     def labels(self, column: int) -> Labels:
         return DelimitedLabels(self, column)
 
+    def require_texts(self, column: int) -> None:
+        """Any field is text."""
+
     def texts(self, start: int, stop: int, column: int) -> list[str]:
         """A column as it stands: an empty field is the empty text."""
         return [text for _, part in self.parts(start, stop, (column,), pa.string()) for text in part[0].to_pylist()]

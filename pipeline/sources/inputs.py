@@ -9,9 +9,8 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, GRAPH, OBJECTS, SIMILARITIES, VECTORS, uses
 from pipeline.settings import FitSettings
 from pipeline.sources import Source, open_source
-from pipeline.sources.comparison import Comparison
 from pipeline.sources.graphs import GraphSource, open_graph
-from pipeline.sources.objects import ObjectSource, open_objects
+from pipeline.sources.objects import Comparison, ObjectSource, open_objects
 from pipeline.sources.partitions import RowPartitions, automatic_bytes
 from pipeline.sources.proximities import ProximitySource, landmark_points, open_proximities, require_own_similarities
 from pipeline.types import Json

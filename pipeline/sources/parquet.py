@@ -68,7 +68,7 @@ class ParquetTable:
         return kind.value_type if pa.types.is_dictionary(kind) else kind
 
     def require_texts(self, column: int) -> None:
-        if not is_text(self.type_of(column)):
+        if not _is_text(self.type_of(column)):
             raise InvalidInputError(
                 f"column {self.column_names[column]!r} of {self.name} has type {self._fields[column][1]}, not text; "
                 "choose another with key, or leave key out to take rows of numbers for the objects."
@@ -76,17 +76,20 @@ class ParquetTable:
 
     def texts(self, start: int, stop: int, column: int) -> list[str]:
         """A column of text, also of categories that are texts."""
-        chunks = self.without_nulls(start, stop, column, "text, or drop those rows")
+        chunks = self.without_nulls(start, stop, column, "key", "a text, or drop those rows")
         return [text for _, chunk in chunks for text in chunk.to_pylist()]
 
-    def without_nulls(self, start: int, stop: int, column: int, wanted: str) -> Iterator[tuple[int, Any]]:
-        """The values of a column, cut like `parts`; every row must have what is wanted."""
+    def without_nulls(
+        self, start: int, stop: int, column: int, argument: str, wanted: str
+    ) -> Iterator[tuple[int, Any]]:
+        """The values of the column that an argument names, cut like `parts`; every row must have one."""
         for first, part in self.parts(start, stop, (column,)):
             values = part.column(0)
             if values.null_count:
                 row = first + int(np.argmax(values.is_null().to_numpy()))
                 raise InvalidInputError(
-                    f"column {self.column_names[column]!r} of {self.name} is null in row {row}; give every row {wanted}."
+                    f"{argument}: column {self.column_names[column]!r} of {self.name} is null in row {row}; give every "
+                    f"row {wanted}."
                 )
             yield first, values
 
@@ -174,30 +177,21 @@ class ParquetTable:
 class ParquetLabels:
     """Ids from a column of integers or text."""
 
-    def __init__(self, table: ParquetTable, column: int, field: Field) -> None:
-        self._table, self._column, self._name = table, column, field[0]
-        kind = field[1].value_type if pa.types.is_dictionary(field[1]) else field[1]
-        self._integers = pa.types.is_integer(kind)
-        if not (self._integers or _is_text(kind)):
-            raise InvalidInputError(
-                f"id_column: column {self._name!r} of {table.name} has type {kind}; ids must be integers or text."
-            )
+    def __init__(self, table: ParquetTable, column: int) -> None:
+        self._table, self._column, self._kind = table, column, table.type_of(column)
+        self._name = f"column {table.column_names[column]!r} of {table.name}"
+        if not (pa.types.is_integer(self._kind) or _is_text(self._kind)):
+            raise InvalidInputError(f"id_column: {self._name} has type {self._kind}; ids must be integers or text.")
 
     def read(self, start: int, stop: int) -> AnyArray:
-        parts = [self._ids(first, part.column(0)) for first, part in self._table.parts(start, stop, (self._column,))]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64 if self._integers else np.str_)
+        chunks = self._table.without_nulls(start, stop, self._column, "id_column", "an id")
+        # Categories become what they stand for.
+        values = ((first, np.asarray(chunk.cast(self._kind).to_numpy())) for first, chunk in chunks)
+        parts = [as_ids(ids, self._name, first) for first, ids in values]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64 if pa.types.is_integer(self._kind) else np.str_)
 
     def fingerprint(self) -> Json:
         return {"column": self._column}
-
-    def _ids(self, first_row: int, column: Any) -> AnyArray:
-        if column.null_count:
-            row = first_row + int(np.argmax(column.is_null().to_numpy()))
-            raise InvalidInputError(
-                f"id_column: column {self._name!r} of {self._table.name} is null in row {row}; give every row an id."
-            )
-        plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        return as_ids(np.asarray(plain.to_numpy()), f"column {self._name!r} of {self._table.name}", first_row)
 
 
 def _files(path: Path) -> list[Path]:
@@ -207,7 +201,8 @@ def _files(path: Path) -> list[Path]:
     for file in files:
         if file.parent != path:
             raise InvalidInputError(
-                f"source {path} has .parquet files in folders, such as {file}; only a flat one is read."
+                f"source {path} has .parquet files in folders, such as {file}, which must not be in folders below it; "
+                "only a flat one is read."
             )
     return files
 

@@ -21,7 +21,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.sources.arrays import Rows
 from pipeline.sources.opening import ArrayPlace, Url, holds_several, place_of, places_in, readable
-from pipeline.sources.source import checked_table
+from pipeline.sources.source import checked_table, require_range
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 Numbers: TypeAlias = Sequence[int] | IntArray
@@ -77,10 +77,7 @@ class ProximitySource:
 
         For a moment the block is held twice, in its own dtype and in double precision.
         """
-        if not 0 <= start <= stop <= self.n_points:
-            raise InvalidInputError(
-                f"columns {start} to {stop} are outside of the {self.n_points} columns of {self.name}."
-            )
+        require_range("columns", start, stop, self.n_points, self.name)
         if rows is None:
             return _turned(self._picked(slice(0, self.n_landmarks), slice(start, stop)))
         numbers, places = np.unique(checks.row_indices("rows", rows, self.n_landmarks), return_inverse=True)

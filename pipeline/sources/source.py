@@ -1,11 +1,4 @@
-"""Single rows of a source, in the fewest reads that do not read much else.
-
-Columns chosen by name or number.
-
-Checks that sources of several kinds share.
-
-What the rest of the pipeline sees of the user's data, and how a choice of columns makes it out of a table.
-"""
+"""What the rest of the pipeline sees of the user's data, and how a choice of columns makes it out of a table."""
 
 import difflib
 import operator
@@ -114,6 +107,12 @@ def checked_table(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
         kind = EmptySourceError if shape[1] else InvalidInputError
         raise kind(f"{name} has shape {shape}; it is empty, and at least one row and column are needed.")
     return int(shape[0]), int(shape[1])
+
+
+def require_range(what: str, start: int, stop: int, size: int, name: str) -> None:
+    """Refuse rows or columns outside of those that something has."""
+    if not 0 <= start <= stop <= size:
+        raise InvalidInputError(f"{what} {start} to {stop} are outside of the {size} {what} of {name}.")
 
 
 def checked_labels(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], n_rows: int) -> None:
@@ -252,22 +251,18 @@ class TableSource:
         self._table, self._columns, self._labels = table, columns, labels
 
     def read(self, start: int, stop: int) -> AnyArray:
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         return self._table.read(start, stop, self._columns)
 
     def ids(self, start: int, stop: int) -> AnyArray:
         if self._labels is None:
             raise InvalidInputError(f"{self.name} was opened without ids; name them with id_column.")
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         return self._labels.read(start, stop)
 
     def fingerprint(self) -> Json:
         ids = None if self._labels is None else self._labels.fingerprint()
         return {**self._table.fingerprint(), "columns": list(self._columns), "id_column": ids}
-
-    def _check_rows(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.shape[0]:
-            raise InvalidInputError(f"rows {start} to {stop} are outside of the {self.shape[0]} rows of {self.name}.")
 
 
 def table_source(
