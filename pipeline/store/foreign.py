@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,24 +44,15 @@ class ForeignArray:
     def read(self, start: int, stop: int, columns: tuple[int, ...] | None = None) -> AnyArray:
         """Rows from `start` up to `stop`, all columns of them or the given ones."""
         rows = slice(start, stop) if self.shape else ...
-        try:
+        with self._reading(f"rows {start} to {stop}"):
             if columns is None:
                 return np.asarray(self._array[rows])
             return np.asarray(self._array.oindex[rows, np.array(columns)])
-        except Exception as error:  # each codec has exceptions of its own
-            raise InvalidInputError(
-                f"{self.name} cannot be read in rows {start} to {stop}; a chunk is damaged: {error}"
-            ) from error
 
     def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
         """The entries of a matrix where rows and columns cross; only chunks that hold some of them are read."""
-        try:
+        with self._reading(f"{_described('rows', rows)}, {_described('columns', columns)}"):
             return np.asarray(self._array.oindex[rows, columns])
-        except Exception as error:  # each codec has exceptions of its own
-            raise InvalidInputError(
-                f"{self.name} cannot be read in {_described('rows', rows)}, {_described('columns', columns)}; a chunk "
-                f"is damaged: {error}"
-            ) from error
 
     def fingerprint(self) -> Json:
         """Digest over name, size and time of change of every file of the array."""
@@ -68,6 +60,13 @@ class ForeignArray:
         for line in sorted(_listed(self._folder)):
             digest.update(line.encode(errors="surrogateescape"))
         return {"kind": "zarr", "array": str(self._folder.resolve()), "files": digest.hexdigest()}
+
+    @contextmanager
+    def _reading(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each codec has exceptions of its own
+            raise InvalidInputError(f"{self.name} cannot be read in {place}; a chunk is damaged: {error}") from error
 
 
 def is_array(folder: Path) -> bool:

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.store import open_backend
-from pipeline.store.backend import Backend
+from pipeline.store.backend import Backend, Objects
 from pipeline.store.ledger import FORMAT_VERSION, StageLedger
-from pipeline.store.objects import Objects
 from pipeline.types import Json
 
 MARKER, JOURNAL, MANIFEST, PLAN = "trigpoint.json", "journal.json", "manifest.json", "plan.json"
