@@ -90,7 +90,8 @@ class Fanout:
 
     def _look(self, now: float) -> None:
         # Not scheduler_info(), which may answer from a cache without workers.
-        infos = self.asked(self._identity)["workers"]
+        scheduler: Any = self.client.scheduler
+        infos = self.asked(partial(self.client.sync, scheduler.identity, n_workers=-1))["workers"]
         workers = {address: int(info["nthreads"]) for address, info in infos.items()}
         self._memory = min((info["memory_limit"] or 0 for info in infos.values()), default=self._memory)
         lost = set(self._workers) - set(workers)
@@ -104,10 +105,6 @@ class Fanout:
                 f"no workers are left at {self._address} for {self._wait_seconds:g} s; what is complete is kept: start "
                 "workers and run the same command again."
             )
-
-    def _identity(self) -> Any:
-        scheduler: Any = self.client.scheduler
-        return self.client.sync(scheduler.identity, n_workers=-1)
 
     def asked(self, question: Callable[[], Any]) -> Any:
         """The scheduler's answer; whatever goes wrong with asking is a lost connection."""

@@ -13,8 +13,9 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeAlias
+from typing import IO, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -198,6 +199,15 @@ class Matrix(Protocol):
     def fingerprint(self) -> Json: ...
 
 
+class Run(NamedTuple):
+    """Entries of a line read at once: those from `first` up to `last`, and which of them are wanted, and where."""
+
+    first: int
+    last: int
+    wanted: slice | IntArray
+    places: slice
+
+
 class NumpyMatrix(NumpyArray):
     """A matrix in numpy's format, of which any entries can be read."""
 
@@ -211,16 +221,18 @@ class NumpyMatrix(NumpyArray):
         self._stamp.check()
         if len(lines) and len(entries) == line_length and lines[-1] - lines[0] == len(lines) - 1:
             return self._consecutive(int(lines[0]), len(lines), line_length)
-        if not len(entries):
-            return np.empty((len(lines), 0), self.dtype)
         size = self.dtype.itemsize
         runs = _runs(entries, size)
-        spans = [(int(run[0]) * size, int(run[-1] - run[0] + 1) * size) for run in runs]
-        begins = self._offset + lines * line_length * size
-        found = self._data.read_each((begin + first, length) for begin in begins.tolist() for first, length in spans)
+        spans = (
+            (self._offset + (line * line_length + run.first) * size, (run.last - run.first) * size)
+            for line in lines.tolist()
+            for run in runs
+        )
+        found = self._data.read_each(spans)
         block = np.empty((len(lines), len(entries)), self.dtype)
         for values in block:
-            np.concatenate([self._entries(next(found), run[-1] - run[0] + 1)[run - run[0]] for run in runs], out=values)
+            for run in runs:
+                values[run.places] = self._entries(next(found), run.last - run.first)[run.wanted]
         return block
 
     def _consecutive(self, first: int, n_lines: int, line_length: int) -> AnyArray:
@@ -244,9 +256,18 @@ def _numbers(chosen: slice | IntArray, size: int) -> IntArray:
     return np.arange(*chosen.indices(size)) if isinstance(chosen, slice) else chosen
 
 
-def _runs(entries: IntArray, entry_bytes: int) -> list[IntArray]:
-    """The entries of a line, rising, in as few runs as are worth reading at once."""
+def _runs(entries: IntArray, entry_bytes: int) -> list[Run]:
+    """The entries of a line, rising, in as few runs as are worth reading."""
+    if not len(entries):
+        return []
     skips = (np.diff(entries) - 1) * entry_bytes > SKIPPED_BYTES
     # A long run is cut where its entries cross a multiple of the longest length.
     skips |= np.diff(entries * entry_bytes // RUN_BYTES) > 0
-    return np.split(entries, np.flatnonzero(skips) + 1)
+    bounds = [0, *(np.flatnonzero(skips) + 1).tolist(), len(entries)]
+    return [_run(entries, begin, end) for begin, end in pairwise(bounds)]
+
+
+def _run(entries: IntArray, begin: int, end: int) -> Run:
+    first, last = int(entries[begin]), int(entries[end - 1]) + 1
+    wanted = slice(None) if last - first == end - begin else entries[begin:end] - first
+    return Run(first, last, wanted, slice(begin, end))
