@@ -24,7 +24,10 @@ from pipeline.sources.source import (
 )
 from pipeline.types import AnyArray, Json
 
-STRIP_BYTES = 16 << 20
+STRIP_BYTES = DIGEST_BYTES = 16 << 20
+LISTED_COLUMNS = 5
+# Whole numbers up to here are doubles to the last digit.
+LARGEST_EXACT = 2**53
 
 
 class Rows(Protocol):
@@ -146,9 +149,6 @@ def _refuse_unknown_name(path: object, others: list[str], id_column: Column | No
     )
 
 
-DIGEST_BYTES = 16 << 20
-
-
 def open_array(data: object, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source for an array, anything that can be sliced like one, or nested lists."""
     return open_matrix(_rows(data), columns, id_column)
@@ -237,11 +237,6 @@ def _lazy_dtype(name: str, array: Any) -> np.dtype[Any]:
     except TypeError as error:
         raise InvalidInputError(f"{name} has dtype {array.dtype}, which numpy does not know; convert it.") from error
     return dtype
-
-
-LISTED_COLUMNS = 5
-# Whole numbers up to here are doubles to the last digit.
-LARGEST_EXACT = 2**53
 
 
 class JoinedSource:

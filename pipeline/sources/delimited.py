@@ -41,6 +41,16 @@ class RowIndex:
     def rows(self, run: int) -> range:
         return range(run * INDEXED_ROWS, min((run + 1) * INDEXED_ROWS, self.n_rows))
 
+    def read_run(self, path: Path, run: int) -> bytes:
+        """The text of all rows of a run."""
+        start, stop = self.offsets[run : run + 2].tolist()
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read(stop - start)
+        if len(data) < stop - start:
+            raise InvalidInputError(f"{path} became shorter while it was read; start again.")
+        return data
+
     @classmethod
     def scanned(cls, file: IO[bytes], start: int, stop: int, with_quotes: bool = True) -> "RowIndex":
         """Index the rows between two bytes; the last row ends at `stop`, without a line feed."""
@@ -199,10 +209,7 @@ class DelimitedTable:
 
     def _parsed(self, run: int, columns: Columns, kind: Any) -> Any:
         """All rows of a run; they are as many as were indexed, or it is an error."""
-        rows, (start, stop) = self._index.rows(run), self._index.offsets[run : run + 2]
-        with self._path.open("rb") as file:
-            file.seek(start)
-            data = file.read(stop - start)
+        data, rows = self._index.read_run(self._path, run), self._index.rows(run)
         try:
             table = self._arrow_table(data, columns, kind)
         except pa.ArrowException as error:

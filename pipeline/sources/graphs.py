@@ -15,7 +15,6 @@ a sparse matrix of new nodes x fitted nodes in one of the first two.
 """
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ def open_new_nodes(url: Url, n_fitted: int) -> "NewNodes":
 
 
 def _path_of_several(url: Url, wanted: str) -> Path:
-    path = local_path(os.fspath(url))
+    path = local_path(url)
     with readable(path):
         if not holds_several(path):
             raise InvalidInputError(f"source {path} holds no {wanted}.")

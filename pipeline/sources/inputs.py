@@ -62,16 +62,12 @@ def _proximities(settings: FitSettings) -> ProximitySource:
             f"n_landmarks={settings.n_landmarks} does not go with landmarks_key: {source.name} has "
             f"{source.n_landmarks} rows, each a landmark; leave it out."
         )
-    _check_companions(settings, source)
-    return source
-
-
-def _check_companions(settings: FitSettings, source: ProximitySource) -> None:
-    """Look at what is kept with the matrix, which is soon done, before anything is computed."""
+    # What is kept with the matrix is soon looked at, before anything is computed.
     if settings.landmarks_key is not None:
         landmark_points(source, settings.landmarks_key)
     if settings.induces_distances and not (settings.own_key is None and source.is_square):
         require_own_similarities(source, settings.own_key)
+    return source
 
 
 def n_points(source: AnySource) -> int:

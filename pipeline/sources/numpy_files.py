@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -65,7 +65,12 @@ class CompressedMember:
     def read(self, offset: int, length: int) -> bytes:
         with self._lock:
             try:
-                return self._read(offset, length)
+                if self._file is None:
+                    with zipfile.ZipFile(self._path) as archive:
+                        # The member keeps the archive's file open until it is closed itself.
+                        self._file = archive.open(self._member)
+                self._file.seek(offset)
+                return self._file.read(length)
             except DAMAGE as error:
                 self._file = None
                 raise InvalidInputError(
@@ -77,14 +82,6 @@ class CompressedMember:
         twin = copy.copy(self)
         for offset, length in spans:
             yield twin.read(offset, length)
-
-    def _read(self, offset: int, length: int) -> bytes:
-        if self._file is None:
-            with zipfile.ZipFile(self._path) as archive:
-                # The member keeps the archive's file open until it is closed itself.
-                self._file = archive.open(self._member)
-        self._file.seek(offset)
-        return self._file.read(length)
 
     def __reduce__(self) -> Any:
         return type(self), (self._path, self._member, self.size)
@@ -185,20 +182,6 @@ class NumpyRows(NumpyArray):
         return f"it ends within row {row} of {self.shape[0]}"
 
 
-class Matrix(Protocol):
-    """A two-dimensional array of which any entries can be read."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
-        """The entries where rows and columns cross; numbers of either rise, slices have a start and a stop."""
-        ...
-
-    def fingerprint(self) -> Json: ...
-
-
 class Run(NamedTuple):
     """Entries of a line read at once: those from `first` up to `last`, and which of them are wanted, and where."""
 
@@ -212,6 +195,7 @@ class NumpyMatrix(NumpyArray):
     """A matrix in numpy's format, of which any entries can be read."""
 
     def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
+        """The entries where rows and columns cross; numbers of either rise, slices have a start and a stop."""
         n_rows, n_columns = self.shape
         if self._by_columns:
             return self._picked(_numbers(columns, n_columns), _numbers(rows, n_rows), n_rows).T

@@ -66,13 +66,7 @@ class TextLines:
 
     def _lines(self, run: int) -> list[str]:
         """All lines of a run."""
-        start, stop = self._index.offsets[run : run + 2].tolist()
-        with self._path.open("rb") as file:
-            file.seek(start)
-            data = file.read(stop - start)
-        if len(data) < stop - start:
-            raise InvalidInputError(f"{self.name} became shorter while it was read; start again.")
-        rows = self._index.rows(run)
+        data, rows = self._index.read_run(self._path, run), self._index.rows(run)
         try:
             lines = data.decode().split("\n")[: len(rows)]
         except UnicodeDecodeError as error:
@@ -105,7 +99,7 @@ def open_objects(url: Url, key: str | None = None) -> "ObjectSource":
         line), or a column of a .csv, .tsv or .parquet file; or rows of numbers from anything that `open_source` reads.
     key: which array of a .npz file or a Zarr group; which column of a table holds texts (all rows of numbers without).
     """
-    path = local_path(os.fspath(url))
+    path = local_path(url)
     with readable(path):
         if path.suffix.lower() == ".txt" and path.is_file():
             if key is not None:
@@ -266,13 +260,9 @@ class Comparison:
         comparison = cls(function, is_kernel)
         return cls(function, is_kernel, source_of(comparison.imported(), function))
 
-    @property
-    def argument(self) -> str:
-        """The setting that names it."""
-        return "kernel" if self.is_kernel else "metric"
-
     def __str__(self) -> str:
-        return f"{self.argument}={self.function!r}"
+        """The setting that names it."""
+        return f"{'kernel' if self.is_kernel else 'metric'}={self.function!r}"
 
     def table(self, objects: Any, landmarks: Any, rows: Sequence[int], landmark_rows: Sequence[int]) -> FloatArray:
         """Values (p, b) of objects to landmarks, one call for each; `rows` and `landmark_rows` are where they stand."""
@@ -335,8 +325,7 @@ class Comparison:
 
 
 def source_of(call: Comparing, function: str) -> str:
-    """The digest of the files of the module that names a function and of the one that defines it; empty where they
-    cannot be read.
+    """The digest of the files of the modules that name and define a function; empty where they cannot be read.
 
     What a process has loaded it keeps, whatever becomes of the files: they are read once for it.
     """
@@ -366,8 +355,7 @@ def _pair(row: int, landmark_row: int | None) -> str:
 
 
 def _in_words(error: Exception, words: str) -> Exception:
-    """An error of the user's function in our words. Faults that may pass keep their kind, by which they are tried
-    again."""
+    """An error of the user's function in our words; faults that may pass keep their kind, or none would try again."""
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, words)
     kinds = (kind for kind in (TimeoutError, ConnectionError) if isinstance(error, kind))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pipeline.errors import InvalidInputError
 from pipeline.plugins import LOADED
 from pipeline.sources.arrays import Rows, chosen_key, open_array, open_matrix, open_one_of
-from pipeline.sources.numpy_files import Matrix, NumpyMatrix, NumpyRows, archive_members
+from pipeline.sources.numpy_files import NumpyMatrix, NumpyRows, archive_members
 from pipeline.sources.source import Column, Source
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ArrayPlace:
         """The array, to be read along its first axis."""
         return self._in_zarr() or NumpyRows(self.path, self.key)
 
-    def matrix(self) -> Matrix:
+    def matrix(self) -> "NumpyMatrix | ForeignArray":
         """The array, to be read where rows and columns cross."""
         return self._in_zarr() or NumpyMatrix(self.path, self.key)
 
@@ -58,7 +58,7 @@ class ArrayPlace:
 
 def place_of(url: Url, key: str | None = None) -> ArrayPlace:
     """Where the array is that a path and a key name; the key may be left out where there is only one."""
-    path = local_path(os.fspath(url))
+    path = local_path(url)
     with readable(path):
         if holds_several(path):
             places = places_in(path)
@@ -117,7 +117,7 @@ def open_source(
     if not isinstance(data, str | os.PathLike):
         _refuse_key(key, "an array")
         return open_array(data, columns, id_column)
-    path = local_path(os.fspath(data))
+    path = local_path(data)
     with readable(path):
         return _open_path(path, key, columns, id_column)
 
@@ -142,9 +142,9 @@ def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id
     return open_delimited(path, columns, id_column)
 
 
-def local_path(data: str | bytes) -> Path:
+def local_path(url: Url | bytes) -> Path:
     """A path that is there."""
-    text = os.fsdecode(data)
+    text = os.fsdecode(url)
     if "://" in text:
         raise InvalidInputError(f"source {text} is a URL; only local paths are read: copy the data here first.")
     path = Path(text)
@@ -155,24 +155,20 @@ def local_path(data: str | bytes) -> Path:
 
 def path_kind(path: Path) -> str:
     """The suffix of a file, or what a folder is of: "zarr" or ".parquet"."""
-    if path.is_dir():
-        return _folder_kind(path)
     suffix = path.suffix.lower()
+    if path.is_dir():
+        if any((path / name).is_file() for name in ZARR_DESCRIPTIONS):
+            return "zarr"
+        if any(path.rglob("*.parquet")):
+            return ".parquet"
+        raise InvalidInputError(
+            f"source {path} is a folder that holds neither .parquet files nor a Zarr description; use {KNOWN_KINDS}."
+        )
     if suffix in COMPRESSED:
         raise InvalidInputError(f"source {path} is compressed as a whole; decompress it first.")
     if suffix not in FILE_KINDS or not path.is_file():
         raise InvalidInputError(f"source {path} is of no known kind; use {KNOWN_KINDS}.")
     return suffix
-
-
-def _folder_kind(path: Path) -> str:
-    if any((path / name).is_file() for name in ZARR_DESCRIPTIONS):
-        return "zarr"
-    if any(path.rglob("*.parquet")):
-        return ".parquet"
-    raise InvalidInputError(
-        f"source {path} is a folder that holds neither .parquet files nor a Zarr description; use {KNOWN_KINDS}."
-    )
 
 
 def _refuse_key(key: str | None, name: str) -> None:

@@ -3,9 +3,8 @@
 A grain is the unit in which anything is accumulated over rows (sums, digests). Partitions are whole numbers of grains,
 so a figure added up grain by grain in row order has the same bytes whatever the size of the partitions.
 
-What a comparison takes is not known, microseconds or minutes, for the function is the user's. So even few of them make
-pieces enough for a cluster to share and for a crash to lose little, while of many comparisons the pieces are larger, or
-keeping track of them would take longer than they do.
+A comparison by the user's function may take microseconds or minutes. So even few of them make pieces enough for a
+cluster to share and a crash to lose little; of many the pieces are larger, or keeping track of them would take longer.
 """
 
 from collections.abc import Iterator

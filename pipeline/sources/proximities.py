@@ -74,19 +74,9 @@ class ProximitySource:
             self._matrix = place.matrix()
         self.name, self.dtype = self._matrix.name, self._matrix.dtype
         self.shape = checked_table(self.name, self._matrix.shape, self.dtype)
+        self.n_landmarks, self.n_points = self.shape
+        self.is_square = self.n_landmarks == self.n_points
         self._path, self._key = path, key
-
-    @property
-    def n_landmarks(self) -> int:
-        return self.shape[0]
-
-    @property
-    def n_points(self) -> int:
-        return self.shape[1]
-
-    @property
-    def is_square(self) -> bool:
-        return self.n_landmarks == self.n_points
 
     def columns(self, start: int, stop: int, rows: Numbers | None = None) -> FloatArray:
         """Points from `start` up to `stop` as rows (stop - start, m), to all landmarks or those in the given rows.
@@ -143,8 +133,7 @@ def check_similarity_block(
     rows: Numbers | None = None,
     are_affinities: bool = False,
 ) -> None:
-    """Refuse what cannot be similarities (p, m): only NaN, infinity and sizes that cannot be squared; of affinities
-    negative ones too."""
+    """Refuse NaN, infinity and sizes that cannot be squared among similarities (p, m); negative affinities too."""
     columns = range(first_column, first_column + len(block))
     lowest_allowed = 0.0 if are_affinities else -checks.LARGEST_SIZE
     _refuse_bad_entries(Entries(name, block.T, rows, columns), lowest_allowed, NO_AFFINITIES)
@@ -155,8 +144,7 @@ def landmark_dissimilarities(
 ) -> FloatArray:
     """Exactly symmetric dissimilarities (m, m) between landmarks with a zero diagonal, if they are so up to rounding.
 
-    Rounding is what `checks.squared_dissimilarity_matrix` takes for it in their squares. `rows` and `columns` are where
-    the landmarks stand in the user's matrix, for the error.
+    `rows` and `columns` are where the landmarks stand in the user's matrix, for the error.
     """
     matrix = _square(name, between)
     entries = Entries(name, matrix, rows, columns)
@@ -208,8 +196,7 @@ def _square(name: str, between: AnyArray) -> FloatArray:
 
 
 def _refuse_bad_entries(entries: Entries, lowest_allowed: float, if_negative: str = NO_DISSIMILARITIES) -> None:
-    """Look once for NaN, infinity, and what is too low or too large; `if_negative` says why and what to do where
-    nothing may be below 0."""
+    """Refuse NaN, infinity, and what is too low or too large; `if_negative` says what to do about what is below 0."""
     name, matrix = entries.name, entries.matrix
     # Written so that NaN, which both would be, leads to the exact look.
     if not matrix.size or (matrix.min() >= lowest_allowed and matrix.max() <= checks.LARGEST_SIZE):

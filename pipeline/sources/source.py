@@ -3,7 +3,7 @@
 import difflib
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +15,12 @@ from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.types import AnyArray, BoolArray, IntArray, Json
 
 Column: TypeAlias = str | int
+Columns: TypeAlias = tuple[int, ...]
 
 # Pandas writes an index without a name so, to CSV and to Parquet; taken for a coordinate it would rule the distances.
 PANDAS_INDEX = re.compile(r"(__index_level_\d+__)?")
+# Rows between two that are wanted are read along with them up to so many bytes: compressed kinds decode as much anyway.
+GAP_BYTES = 1 << 20
 
 
 def chosen_columns(
@@ -188,9 +191,6 @@ class Stamp:
         return {"bytes": self.size, "changed": self.changed, "file": place}
 
 
-Columns: TypeAlias = tuple[int, ...]
-
-
 class Source(Protocol):
     """Rows of numbers that can be read block by block, in any order, as often as needed."""
 
@@ -276,22 +276,13 @@ def table_source(
     return TableSource(table, chosen_columns(columns, id_number, table.name, table.column_names), labels)
 
 
-# Rows between two that are wanted are read along with them up to so many bytes: compressed kinds decode as much anyway.
-GAP_BYTES = 1 << 20
-
-
 def take_rows(source: Source, numbers: IntArray) -> AnyArray:
     """Rows (r, D) of the source by their numbers, rising."""
     rows = np.empty((len(numbers), source.shape[1]), dtype=source.dtype)
-    for first, last in _runs(source, numbers):
-        start = int(numbers[first])
-        rows[first:last] = source.read(start, int(numbers[last - 1]) + 1)[numbers[first:last] - start]
-    return rows
-
-
-def _runs(source: Source, numbers: IntArray) -> Iterator[tuple[int, int]]:
-    """Places of numbers that are read together, from each first up to each last."""
     widest = GAP_BYTES // max(1, source.shape[1] * source.dtype.itemsize)
     bounds = np.flatnonzero(np.diff(numbers) > 1 + widest) + 1
-    ends = [0, *bounds.tolist(), len(numbers)]
-    return ((first, last) for first, last in pairwise(ends) if first < last)
+    for first, last in pairwise([0, *bounds.tolist(), len(numbers)]):
+        if first < last:
+            start = int(numbers[first])
+            rows[first:last] = source.read(start, int(numbers[last - 1]) + 1)[numbers[first:last] - start]
+    return rows

@@ -73,11 +73,11 @@ def fill_value(dtype: np.dtype[Any]) -> Any:
 
 
 def encoded(rows: AnyArray, chunk_rows: int, by: Compressor | None, dtype: np.dtype[Any] | None = None) -> memoryview:
-    """The bytes of one chunk, of `dtype` if it is not that of the rows; the last of an array is filled up to the size
-    of the others. Copied once, into the place where the checksum follows."""
+    """The bytes of one chunk, of `dtype` if it is not that of the rows; the last of an array is filled up."""
     kind = (dtype or rows.dtype).newbyteorder("<")
     shape = (chunk_rows, *rows.shape[1:])
     buffer = np.empty(math.prod(shape) * kind.itemsize + CHECKSUM_BYTES, dtype=np.uint8)
+    # Copied once, into the place where the checksum follows.
     whole = buffer[:-CHECKSUM_BYTES].view(kind).reshape(shape)
     whole[: len(rows)] = rows
     whole[len(rows) :] = fill_value(kind)
@@ -134,9 +134,7 @@ class RowArray:
         self._compressor = compressor_of(metadata.codecs, self.dtype)
 
     def write(self, first_row: int, rows: AnyArray, rounded: bool = False) -> None:
-        """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array.
-
-        With `rounded`, rows may be of another precision than the array."""
+        """Write whole chunks, from one's first row to one's last or the array's; only `rounded` changes precision."""
         stop = first_row + len(rows)
         if first_row % self.chunk_rows or (stop % self.chunk_rows and stop != self.shape[0]) or stop > self.shape[0]:
             raise StoreError(

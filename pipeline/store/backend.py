@@ -171,10 +171,8 @@ class Objects:
         self.store.write(key, data)
 
     def declare(self, values: Mapping[str, Json]) -> None:
-        """Write objects that vouch for others: all that was written before is made durable first, then they are.
-
-        Each carries a digest of itself, which `declared` checks.
-        """
+        """Write objects that vouch for all that was written before, which is made durable first, each with a digest of
+        itself."""
         self.store.flush()
         for key, value in values.items():
             self.write(key, {**value, SEAL: digest_of(canonical(value))})

@@ -56,10 +56,8 @@ class ForeignArray:
 
     def fingerprint(self) -> Json:
         """Digest over name, size and time of change of every file of the array."""
-        digest = hashlib.sha256()
-        for line in sorted(_listed(self._folder)):
-            digest.update(line.encode(errors="surrogateescape"))
-        return {"kind": "zarr", "array": str(self._folder.resolve()), "files": digest.hexdigest()}
+        lines = "".join(sorted(_listed(self._folder))).encode(errors="surrogateescape")
+        return {"kind": "zarr", "array": str(self._folder.resolve()), "files": hashlib.sha256(lines).hexdigest()}
 
     @contextmanager
     def _reading(self, place: str) -> Iterator[None]:
@@ -157,7 +155,6 @@ def _codecs_v3(codecs: list[Any]) -> Iterator[str]:
 
 def _listed(folder: Path) -> Iterator[str]:
     for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
+        for path in (Path(parent, name) for name in names):
             status = path.stat()
             yield f"{path.relative_to(folder).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n"

@@ -34,10 +34,7 @@ CHUNKS_TAKEN = 32
 
 
 def stage_digest(stage: str, version: int, settings: Json, inputs: Sequence[str]) -> str:
-    """The name under which a stage's results are kept: the same for the same work, and for nothing else.
-
-    `version` is that of the stage's code: results of an earlier one are not taken for this one's.
-    """
+    """The name under which a stage's results are kept: the same for the same work by the same version of its code."""
     identity = {"stage": f"{stage} {version}", "settings": settings, "inputs": list(inputs), "format": FORMAT_VERSION}
     return digest_of(canonical(identity))[:20]
 
@@ -64,10 +61,7 @@ class StageLedger:
         return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows, compressed)
 
     def write(self, name: str, rows: AnyArray, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """An array that one partition writes whole, in chunks of about so many bytes.
-
-        They are compressed if that pays for the first rows.
-        """
+        """An array that one partition writes whole, in chunks of about so many bytes, compressed if that pays."""
         chunk_rows = even_rows_in(chunk_bytes, rows, len(rows))
         array = self.create(name, rows.shape, rows.dtype, chunk_rows, compression_pays(rows))
         if len(rows):
@@ -171,8 +165,7 @@ class StageLedger:
 
     @cached_property
     def _opened(self) -> Callable[[str, str], RowArray]:
-        """`_opened_array` that keeps what it gave: exchanges ask for the same arrays with every partition, and finding
-        out that they are complete takes longer than reading a slice of them."""
+        """`_opened_array` that keeps what it gave, for to find an array complete takes longer than to read a slice."""
         return lru_cache(ARRAYS_KEPT)(partial(_opened_array, self.store, self.path))
 
     def damaged(self, seal: str | None = None) -> list[str]:
@@ -193,8 +186,8 @@ class StageLedger:
     def _damaged_arrays(self) -> list[str]:
         return [
             problem
-            for key in self._entries()
-            for name, digest in _declared(self.store, key)["arrays"].items()
+            for entry in self._objects.names(f"{self.path}/ledger")
+            for name, digest in _declared(self.store, f"{self.path}/ledger/{entry}")["arrays"].items()
             for problem in _array_problems(self.store, f"{self.path}/{name}", digest)
         ]
 
@@ -202,9 +195,6 @@ class StageLedger:
         """One digest over every partition's entry."""
         entries = (self.store.read(self._key(partition)) for partition in range(n_partitions))
         return digest_of(b"".join(digest_of(entry or b"").encode() for entry in entries))
-
-    def _entries(self) -> list[str]:
-        return [f"{self.path}/ledger/{name}" for name in self._objects.names(f"{self.path}/ledger")]
 
     def _digests(self, arrays: Sequence[str]) -> dict[str, str]:
         return {name: metadata_digest(self.store, f"{self.path}/{name}") for name in arrays}
@@ -244,8 +234,7 @@ def _cpu() -> str:
     """The processor's name: compiled code chooses its instructions by it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _part_name(name: str, partition: int) -> str:

@@ -117,7 +117,7 @@ def read_plan(store: Backend) -> dict[str, float]:
 def publish(store: Backend, manifest: Json, ledgers: list[StageLedger], version: str | None = None) -> Json:
     """Make these stages the published ones, in one write; none if they are. The manifest as it is published.
 
-    With a version's name, what was published until now stays a version, and from then on it does whatever comes.
+    From the first that has a version's name on, what was published before stays a version.
     """
     stages = {ledger.stage: {"digest": ledger.digest, "seal": ledger.seal()} for ledger in ledgers}
     try:
@@ -176,14 +176,14 @@ def read_manifest(store: Backend) -> Json | None:
 def published_manifest(store: Backend, version: str | None = None) -> Json:
     """What is published, under a version's name if one is given; an error if there is no such thing."""
     manifest = read_manifest(store) if version is None else read_version(store, version)
-    if manifest is None and version is not None:
-        listed = ", ".join(versions(store)) or "there are none"
-        raise InvalidInputError(f"version={version!r} is not in {store}; versions: {listed}.")
-    if manifest is None:
+    if manifest is not None:
+        return manifest
+    if version is None:
         raise StoreError(
             f"{store} has nothing published yet; run the fit to its end (`trigpoint status` tells how far it is)."
         )
-    return manifest
+    listed = ", ".join(versions(store)) or "there are none"
+    raise InvalidInputError(f"version={version!r} is not in {store}; versions: {listed}.")
 
 
 def versions(store: Backend) -> list[str]:
@@ -261,10 +261,7 @@ def _published_results(store: Backend) -> dict[tuple[str, str], str]:
 
 
 def remove(store: Backend, path: str) -> None:
-    """Delete one stage's results, what vouches for others before them: an interruption never leaves a vouched-for gap.
-
-    The end of the stage goes first, then the partitions' entries, then the data.
-    """
+    """Delete one stage's results. What vouches for data goes before it, or an interruption would leave a gap."""
     objects = Objects(store)
     objects.delete(f"{path}/ledger/finished.json")
     objects.delete_below(f"{path}/ledger")
