@@ -11,17 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources.source import (
-    Column,
-    Columns,
-    Labels,
-    Source,
-    as_ids,
-    checked_labels,
-    checked_table,
-    require_range,
-    table_source,
-)
+from pipeline.sources.source import Column, Columns, Labels, Source, as_ids, checked_table, require_range, table_source
 from pipeline.types import AnyArray, Json
 
 STRIP_BYTES = DIGEST_BYTES = 16 << 20
@@ -105,7 +95,12 @@ def open_one_of(
         _refuse_unknown_name(path, [name for name in arrays if name != key], id_column)
         return table_source(table, columns, id_column)
     rows = arrays[other]()
-    checked_labels(rows.name, rows.shape, rows.dtype, table.n_rows)
+    if rows.dtype.kind not in "iuUST":
+        raise InvalidInputError(f"id_column: {rows.name} has dtype {rows.dtype}; ids must be integers or text.")
+    if rows.shape != (table.n_rows,):
+        raise InvalidInputError(
+            f"id_column: {rows.name} has shape {rows.shape}; ids must have shape ({table.n_rows},), one a row."
+        )
     return table_source(table, columns, id_column, RowLabels(rows))
 
 

@@ -118,14 +118,6 @@ def require_range(what: str, start: int, stop: int, size: int, name: str) -> Non
         raise InvalidInputError(f"{what} {start} to {stop} are outside of the {size} {what} of {name}.")
 
 
-def checked_labels(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], n_rows: int) -> None:
-    """Refuse what cannot name the rows of a table."""
-    if dtype.kind not in "iuUST":
-        raise InvalidInputError(f"id_column: {name} has dtype {dtype}; ids must be integers or text.")
-    if shape != (n_rows,):
-        raise InvalidInputError(f"id_column: {name} has shape {shape}; ids must have shape ({n_rows},), one a row.")
-
-
 def as_ids(values: AnyArray, name: str, first_row: int) -> AnyArray:
     """Ids as int64 or numpy text; `first_row` is the row of the first, for the error."""
     kind = values.dtype.kind

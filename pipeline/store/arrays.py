@@ -14,7 +14,7 @@ holds these bytes against zarr's.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -173,6 +173,14 @@ class RowArray:
         for chunk, begin, end in zip(chunks.tolist(), begins, [*begins[1:], len(numbers)], strict=True):
             np.take(self._chunk(chunk), numbers[begin:end] - chunk * self.chunk_rows, axis=0, out=rows[begin:end])
         return rows
+
+    def damaged(self) -> Iterator[str]:
+        """What is wrong with each chunk that cannot be read."""
+        for chunk in range(-(-self.shape[0] // self.chunk_rows)):
+            try:
+                self._chunk(chunk)
+            except StoreError as error:
+                yield str(error)
 
     def _chunk(self, chunk: int) -> AnyArray:
         key = self._chunk_key(chunk)

@@ -74,7 +74,13 @@ def is_array(folder: Path) -> bool:
 
 def array_folders(group: Path) -> dict[str, Path]:
     """The folders of all arrays in and below a group, by their keys."""
-    return {folder.relative_to(group).as_posix(): folder for folder in _arrays_below(group)}
+    found: dict[str, Path] = {}
+    for folder in sorted(path for path in group.iterdir() if path.is_dir()):
+        if is_array(folder):
+            found[folder.name] = folder
+        elif (folder / ".zgroup").is_file() or _node_type(folder) == "group":
+            found |= {f"{folder.name}/{key}": array for key, array in array_folders(folder).items()}
+    return found
 
 
 def group_attributes(group: Path) -> Json:
@@ -89,14 +95,6 @@ def _described(axis: str, chosen: slice | IntArray) -> str:
     if isinstance(chosen, slice):
         return f"{axis} {chosen.start} to {chosen.stop}"
     return f"{len(chosen)} {axis} from {chosen[0]} to {chosen[-1]}" if len(chosen) else f"no {axis}"
-
-
-def _arrays_below(group: Path) -> Iterator[Path]:
-    for folder in sorted(path for path in group.iterdir() if path.is_dir()):
-        if is_array(folder):
-            yield folder
-        elif (folder / ".zgroup").is_file() or _node_type(folder) == "group":
-            yield from _arrays_below(folder)
 
 
 def _node_type(folder: Path) -> str | None:

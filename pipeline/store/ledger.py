@@ -243,13 +243,6 @@ def _part_name(name: str, partition: int) -> str:
 
 def _array_problems(store: Backend, path: str, digest: str) -> list[str]:
     try:
-        array = open_array(store, path, digest)
+        return list(open_array(store, path, digest).damaged())
     except StoreError as error:
         return [str(error)]
-    problems = []
-    for start in range(0, array.shape[0], array.chunk_rows):
-        try:
-            array.read(start, min(start + array.chunk_rows, array.shape[0]))
-        except StoreError as error:
-            problems.append(str(error))
-    return problems

@@ -107,11 +107,9 @@ def write_plan(store: Backend, seconds: Mapping[str, float]) -> None:
 
 def read_plan(store: Backend) -> dict[str, float]:
     """Seconds of each stage, as planned; empty if nothing is known."""
-    try:
-        value = Objects(store).declared(PLAN)
-    except StoreError:
-        value = None  # damaged: only an estimate is lost
-    return {} if value is None else dict(value["seconds"])
+    with suppress(StoreError):  # damaged: only an estimate is lost
+        return dict((Objects(store).declared(PLAN) or {"seconds": {}})["seconds"])
+    return {}
 
 
 def publish(store: Backend, manifest: Json, ledgers: list[StageLedger], version: str | None = None) -> Json:
