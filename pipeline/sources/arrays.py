@@ -75,11 +75,6 @@ class RowLabels:
         return self._rows.fingerprint() if self._column is None else {"column": self._column}
 
 
-def open_matrix(rows: Rows, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
-    """The source of a single array."""
-    return table_source(MatrixTable(rows), columns, id_column)
-
-
 def open_one_of(
     path: object,
     arrays: Mapping[str, Callable[[], Rows]],
@@ -146,7 +141,7 @@ def _refuse_unknown_name(path: object, others: list[str], id_column: Column | No
 
 def open_array(data: object, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source for an array, anything that can be sliced like one, or nested lists."""
-    return open_matrix(_rows(data), columns, id_column)
+    return table_source(MatrixTable(_rows(data)), columns, id_column)
 
 
 class ArrayRows:
@@ -245,7 +240,8 @@ class JoinedSource:
         self.shape = (sum(source.shape[0] for source in sources), first.shape[1])
         self.dtype: np.dtype[Any] = np.result_type(*(source.dtype for source in sources))
         self.column_names = first.column_names
-        self.has_ids = all(source.has_ids for source in sources) and len({_id_kind(source) for source in sources}) == 1
+        kinds = {source.ids(0, 0).dtype.kind if source.has_ids else None for source in sources}
+        self.has_ids = len(kinds) == 1 and None not in kinds
         self._sources = list(sources)
         self._starts = [0, *accumulate(source.shape[0] for source in sources)]
 
@@ -289,10 +285,6 @@ class JoinedSource:
 def joined(sources: Sequence[Source]) -> Source:
     """Several sources as one; a single one as it is."""
     return sources[0] if len(sources) == 1 else JoinedSource(sources)
-
-
-def _id_kind(source: Source) -> str:
-    return source.ids(0, 0).dtype.kind if source.has_ids else ""
 
 
 def _require_same_columns(first: Source, other: Source) -> None:

@@ -210,10 +210,9 @@ def _refuse_two_lengths(name: str, lows: IntArray, highs: IntArray, rising: Floa
 
 
 def undirected_graph(name: str, n_nodes: int, edges: Edges) -> csr_array:
-    """Symmetric CSR graph (n, n) in double precision.
+    """Symmetric CSR graph (n, n) in double precision, without loops.
 
-    Loops are dropped and of an edge listed several times the shortest is kept, but the two directions of an edge must
-    have the same length, up to rounding.
+    Of an edge listed several times the shortest is kept, but both directions must have the same length up to rounding.
     """
     proper = edges.starts != edges.ends
     if not proper.any():

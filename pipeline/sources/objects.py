@@ -247,8 +247,8 @@ def _rows_at_once(row_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two objects are to each other by a function `package.module:function`: a distance, or with `is_kernel` an
-    inner product, which may be negative. `source` is the digest of its source where the command was started."""
+    """A user's function `package.module:function` of two objects: a distance, or with `is_kernel` an inner product,
+    which may be negative. `source` is the digest of its source where the command was started."""
 
     function: str
     is_kernel: bool = False

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline.errors import InvalidInputError
 from pipeline.plugins import LOADED
-from pipeline.sources.arrays import Rows, chosen_key, open_array, open_matrix, open_one_of
+from pipeline.sources.arrays import MatrixTable, Rows, chosen_key, open_array, open_one_of
 from pipeline.sources.numpy_files import NumpyMatrix, NumpyRows, archive_members
-from pipeline.sources.source import Column, Source
+from pipeline.sources.source import Column, Source, table_source
 
 if TYPE_CHECKING:
     from pipeline.store.foreign import ForeignArray
@@ -132,7 +132,7 @@ def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id
     if kind != "zarr":
         _refuse_key(key, str(path))
     if kind in (".npy", "zarr"):
-        return open_matrix(place_of(path, key).rows(), columns, id_column)
+        return table_source(MatrixTable(place_of(path, key).rows()), columns, id_column)
     if kind == ".parquet":
         from pipeline.sources.parquet import open_parquet
 

@@ -31,10 +31,7 @@ def automatic_bytes(source_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class RowPartitions:
-    """Rows 0 to n_rows in partitions of `grains_each` grains; the last may be shorter.
-
-    Every row is in exactly one partition, and partitions are in row order.
-    """
+    """Rows 0 to n_rows in partitions of `grains_each` grains, in row order; the last may be shorter."""
 
     n_rows: int
     grains_each: int

@@ -54,10 +54,7 @@ class Entries(NamedTuple):
 
 
 def open_proximities(url: Url, key: str | None = None) -> "ProximitySource":
-    """The matrix of a .npy file, or the array `key` of a .npz file or a Zarr group, or a Zarr array.
-
-    It has a row for each landmark and a column for each point; only entries that are asked for are read.
-    """
+    """The matrix of a .npy file, or the array `key` of a .npz file or a Zarr group, or a Zarr array."""
     return ProximitySource(Path(url), place_of(url, key), key)
 
 
@@ -67,7 +64,7 @@ def open_vector(url: Url, key: str | None = None) -> Rows:
 
 
 class ProximitySource:
-    """Real numbers (m, n) on disk: a row for each landmark, a column for each point."""
+    """Real numbers (m, n) on disk, read where asked for: a row for each landmark, a column for each point."""
 
     def __init__(self, path: Path, place: ArrayPlace, key: str | None) -> None:
         with readable(path):

@@ -153,15 +153,13 @@ def _fits_int64(values: AnyArray) -> BoolArray:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells a file from another, and from itself later: what was learned on opening it holds only as long.
-
-    The time of its entry also changes when only its rights do, so it makes for another fingerprint but no error.
-    """
+    """What tells a file from another, and from itself later: what was learned on opening it holds only as long."""
 
     path: Path
     size: int
     changed: int
     number: int
+    # This time also changes when only the file's rights do: another fingerprint, but no error.
     entered: int = field(compare=False)
 
     @classmethod

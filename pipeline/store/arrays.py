@@ -84,7 +84,8 @@ def encoded(rows: AnyArray, chunk_rows: int, by: Compressor | None, dtype: np.dt
     if by is not None:
         data = np.frombuffer(by.encode(buffer[:-CHECKSUM_BYTES]), dtype=np.uint8)
         buffer = np.concatenate([data, np.empty(CHECKSUM_BYTES, dtype=np.uint8)])
-    buffer[-CHECKSUM_BYTES:] = np.frombuffer(_checksum(buffer[:-CHECKSUM_BYTES]), dtype=np.uint8)
+    checksum = int(google_crc32c.value(buffer[:-CHECKSUM_BYTES])).to_bytes(CHECKSUM_BYTES, "little")
+    buffer[-CHECKSUM_BYTES:] = np.frombuffer(checksum, dtype=np.uint8)
     return buffer.data
 
 
@@ -115,10 +116,6 @@ def compression_pays(rows: AnyArray) -> bool:
     """Whether rows become much smaller, by the first of them; digits without a pattern, as of distances, do not."""
     tried = np.ascontiguousarray(rows[: rows_in(TRIED_BYTES, rows)])
     return tried.nbytes == 0 or len(compressor(rows.dtype).encode(tried)) < WORTHWHILE * tried.nbytes
-
-
-def _checksum(data: AnyArray) -> bytes:
-    return int(google_crc32c.value(data)).to_bytes(CHECKSUM_BYTES, "little")
 
 
 class RowArray:

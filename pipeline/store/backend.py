@@ -171,8 +171,7 @@ class Objects:
         self.store.write(key, data)
 
     def declare(self, values: Mapping[str, Json]) -> None:
-        """Write objects that vouch for all that was written before, which is made durable first, each with a digest of
-        itself."""
+        """Write objects, each with its own digest, that vouch for all written before, which is made durable first."""
         self.store.flush()
         for key, value in values.items():
             self.write(key, {**value, SEAL: digest_of(canonical(value))})

@@ -74,8 +74,7 @@ class StageLedger:
         return [_part_name(name, partition) for name in arrays]
 
     def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:
-        """Like `write_parts`, of one array in single precision: a chunk at a time, and not compressed, for the digits
-        of lengths and coordinates have no pattern."""
+        """Like `write_parts`, of one array in single precision, not compressed: digits of lengths have no pattern."""
         part = _part_name(name, partition)
         self.create(part, rows.shape, np.float32, chunk_rows, compressed=False).write(0, rows, rounded=True)
         return [part]

@@ -139,7 +139,7 @@ def _as_version(value: Json, name: str | None, current: Json | None, kept: Mappi
     none to be kept apart."""
     known = [*([] if current is None else [current]), *kept.values()]
     for state in known:
-        if _without_name(state) == value:
+        if {key: entry for key, entry in state.items() if key not in ("version", "number")} == value:
             return state
     if name is None and not kept and (current is None or "number" not in current):
         return value
@@ -160,10 +160,6 @@ def version_name(manifest: Json) -> str:
 def version_number(manifest: Json) -> int:
     """Which of the versions of a run it is, in the order of their making."""
     return int(manifest.get("number", 1))
-
-
-def _without_name(manifest: Json) -> Json:
-    return {key: value for key, value in manifest.items() if key not in ("version", "number")}
 
 
 def read_manifest(store: Backend) -> Json | None:
