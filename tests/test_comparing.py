@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.comparison import ENOUGH_PIECES, FEWEST_ROWS, MOST_PIECES, MOST_ROWS, Comparisons
+from pipeline.sources.partitions import ENOUGH_PIECES, FEWEST_ROWS, MOST_PIECES, MOST_ROWS, Comparisons
 
 
 @given(st.integers(1, 3000), st.integers(1, 70))

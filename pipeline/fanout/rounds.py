@@ -45,10 +45,8 @@ def is_passing(error: BaseException) -> bool:
 
 
 def batch_size(seconds_each: float | None, n_waiting: int, n_threads: int) -> int:
-    """How many partitions to send together: as many as take BATCH_SECONDS, one while that is not known.
-
-    Towards the end fewer, so that no thread is left with much when the others have nothing more.
-    """
+    """How many partitions to send together: as many as take BATCH_SECONDS, one while that is not known, and towards the
+    end fewer, so that no thread is left with much when the others have nothing more."""
     if seconds_each is None:
         return 1
     affordable = int(BATCH_SECONDS / max(seconds_each, 1e-6))
@@ -82,15 +80,17 @@ class Fanout:
             self._look(now)
         return sum(self._workers.values())
 
-    def too_little_memory(self, stage: str) -> str:
-        """What to do about a partition that ends its workers."""
+    def short_of_memory(self, stage: str, partition: int, what: str) -> StageError:
+        """A partition that did not fit, and what to do about it."""
         needed = f"; the stage is predicted to need {self._peaks[stage] / MIB:,.0f} MiB" if stage in self._peaks else ""
         limit = f"workers have {self._memory / MIB:,.0f} MiB each{needed}; " if self._memory else ""
-        return f"{limit}raise cluster.memory_mib, start fewer workers or threads, or lower partition_mib"
+        remedy = "raise cluster.memory_mib, start fewer workers or threads, or lower partition_mib"
+        return StageError(stage, partition, f"{what}, most likely for lack of memory: {limit}{remedy}.")
 
     def _look(self, now: float) -> None:
         # Not scheduler_info(), which may answer from a cache without workers.
-        infos = self.asked(self._identity)["workers"]
+        scheduler: Any = self.client.scheduler
+        infos = self.asked(partial(self.client.sync, scheduler.identity, n_workers=-1))["workers"]
         workers = {address: int(info["nthreads"]) for address, info in infos.items()}
         self._memory = min((info["memory_limit"] or 0 for info in infos.values()), default=self._memory)
         lost = set(self._workers) - set(workers)
@@ -104,10 +104,6 @@ class Fanout:
                 f"no workers are left at {self._address} for {self._wait_seconds:g} s; what is complete is kept: start "
                 "workers and run the same command again."
             )
-
-    def _identity(self) -> Any:
-        scheduler: Any = self.client.scheduler
-        return self.client.sync(scheduler.identity, n_workers=-1)
 
     def asked(self, question: Callable[[], Any]) -> Any:
         """The scheduler's answer; whatever goes wrong with asking is a lost connection."""
@@ -217,18 +213,15 @@ class Round:
             return
         batch = self._flying.pop(future)
         if future.status == "finished":
-            self._take(batch)
+            self._pace.ended(len(batch), self._fanout.n_threads())
+            for partition in batch:
+                self._computed(partition)
         elif future.status == "error":
             self._failed(batch, future.exception())
         elif future.status in ("pending", "lost"):
             self._await(future, batch)  # its worker died with the answer; Dask computes it again
         else:
             raise self._fanout.lost_scheduler()
-
-    def _take(self, batch: list[int]) -> None:
-        self._pace.ended(len(batch), self._fanout.n_threads())
-        for partition in batch:
-            self._computed(partition)
 
     def _failed(self, batch: list[int], failure: BaseException) -> None:
         """Partitions before the one that failed are committed, and found so when the batch is sent again."""
@@ -241,20 +234,14 @@ class Round:
         self._tries[culprit] += 1
         if not is_passing(failure) or self._tries[culprit] >= TRIES:
             if isinstance(failure, StageError) and isinstance(failure.cause, MemoryError):
-                raise StageError(self._stage, culprit, self._short_of_memory("does not fit into memory")) from failure
+                raise self._fanout.short_of_memory(self._stage, culprit, "does not fit into memory") from failure
             raise failure
         self._fanout.notice(f"{described(failure)}; trying it again")
         self._waiting.extend(batch)
 
     def _killed(self, batch: list[int]) -> None:
-        """Dask has given up on a batch whose workers died again and again.
-
-        What waited beside a culprit is suspected with it. So each partition is tried again when nothing else is under
-        way: the one that does the same then is named.
-        """
+        """Dask has given up on a batch whose workers died again and again: each of its partitions is tried again when
+        nothing else is under way, and the one that does the same then is named."""
         if self._convicting:
-            raise StageError(self._stage, batch[0], self._short_of_memory("ended every worker that tried it"))
+            raise self._fanout.short_of_memory(self._stage, batch[0], "ended every worker that tried it")
         self._suspects.extend(batch)
-
-    def _short_of_memory(self, what: str) -> str:
-        return f"{what}, most likely for lack of memory: {self._fanout.too_little_memory(self._stage)}."

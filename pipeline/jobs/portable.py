@@ -27,8 +27,7 @@ from pipeline.stages.graph.space import GraphSpace, exportable_space
 from pipeline.stages.space import Space
 from pipeline.stages.stage import Outcome, Stage, Watch
 from pipeline.store import run
-from pipeline.store.backend import Backend
-from pipeline.store.objects import canonical, digest_of
+from pipeline.store.backend import Backend, canonical, digest_of
 from pipeline.types import Json
 
 DEFAULT_ANCHORS = 20_000

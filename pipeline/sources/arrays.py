@@ -1,11 +1,4 @@
-"""Arrays as sources: in memory, computed on demand, or several joined row after row.
-
-Tables of one dtype whose columns have numbers but no names: arrays, wherever they are kept.
-
-Arrays in memory, and arrays that are computed or loaded only where they are sliced.
-
-Several sources with the same columns as one: the rows of each after those of the one before.
-"""
+"""Arrays as sources: in memory, computed on demand, or read from files; and several sources joined row after row."""
 
 import copy
 import difflib
@@ -18,10 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources.source import Column, Columns, Labels, Source, as_ids, checked_labels, checked_table, table_source
+from pipeline.sources.source import Column, Columns, Labels, Source, as_ids, checked_table, require_range, table_source
 from pipeline.types import AnyArray, Json
 
-STRIP_BYTES = 16 << 20
+STRIP_BYTES = DIGEST_BYTES = 16 << 20
+LISTED_COLUMNS = 5
+# Whole numbers up to here are doubles to the last digit.
+LARGEST_EXACT = 2**53
 
 
 class Rows(Protocol):
@@ -79,11 +75,6 @@ class RowLabels:
         return self._rows.fingerprint() if self._column is None else {"column": self._column}
 
 
-def open_matrix(rows: Rows, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
-    """The source of a single array."""
-    return table_source(MatrixTable(rows), columns, id_column)
-
-
 def open_one_of(
     path: object,
     arrays: Mapping[str, Callable[[], Rows]],
@@ -92,14 +83,19 @@ def open_one_of(
     id_column: Column | None,
 ) -> Source:
     """The source of the array `key` among several, whose ids may be another of them."""
-    key = _chosen_key(path, list(arrays), key, id_column)
+    key = chosen_key(path, list(arrays), key, id_column)
     table = MatrixTable(arrays[key]())
     other = _sibling(list(arrays), key, id_column)
     if other is None:
         _refuse_unknown_name(path, [name for name in arrays if name != key], id_column)
         return table_source(table, columns, id_column)
     rows = arrays[other]()
-    checked_labels(rows.name, rows.shape, rows.dtype, table.n_rows)
+    if rows.dtype.kind not in "iuUST":
+        raise InvalidInputError(f"id_column: {rows.name} has dtype {rows.dtype}; ids must be integers or text.")
+    if rows.shape != (table.n_rows,):
+        raise InvalidInputError(
+            f"id_column: {rows.name} has shape {rows.shape}; ids must have shape ({table.n_rows},), one a row."
+        )
     return table_source(table, columns, id_column, RowLabels(rows))
 
 
@@ -113,7 +109,8 @@ def picked(rows: Rows, start: int, stop: int, columns: Columns) -> AnyArray:
     return block
 
 
-def _chosen_key(path: object, keys: list[str], key: str | None, id_column: Column | None) -> str:
+def chosen_key(path: object, keys: list[str], key: str | None, id_column: Column | None = None) -> str:
+    """The array named by `key`; it may be left out where only one array does not hold the ids."""
     listed = ", ".join(map(repr, keys)) or "none"
     if key is not None:
         if key not in keys:
@@ -142,12 +139,9 @@ def _refuse_unknown_name(path: object, others: list[str], id_column: Column | No
     )
 
 
-DIGEST_BYTES = 16 << 20
-
-
 def open_array(data: object, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source for an array, anything that can be sliced like one, or nested lists."""
-    return open_matrix(_rows(data), columns, id_column)
+    return table_source(MatrixTable(_rows(data)), columns, id_column)
 
 
 class ArrayRows:
@@ -235,11 +229,6 @@ def _lazy_dtype(name: str, array: Any) -> np.dtype[Any]:
     return dtype
 
 
-LISTED_COLUMNS = 5
-# Whole numbers up to here are doubles to the last digit.
-LARGEST_EXACT = 2**53
-
-
 class JoinedSource:
     """Rows come in the dtype that holds those of all parts; there are ids if all parts have them, of one kind."""
 
@@ -251,12 +240,13 @@ class JoinedSource:
         self.shape = (sum(source.shape[0] for source in sources), first.shape[1])
         self.dtype: np.dtype[Any] = np.result_type(*(source.dtype for source in sources))
         self.column_names = first.column_names
-        self.has_ids = all(source.has_ids for source in sources) and len({_id_kind(source) for source in sources}) == 1
+        kinds = {source.ids(0, 0).dtype.kind if source.has_ids else None for source in sources}
+        self.has_ids = len(kinds) == 1 and None not in kinds
         self._sources = list(sources)
         self._starts = [0, *accumulate(source.shape[0] for source in sources)]
 
     def read(self, start: int, stop: int) -> AnyArray:
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         parts = [self._converted(source, *rows) for source, rows in self._parts(start, stop)]
         if len(parts) == 1:
             return parts[0]
@@ -265,7 +255,7 @@ class JoinedSource:
     def ids(self, start: int, stop: int) -> AnyArray:
         if not self.has_ids:
             raise InvalidInputError(f"{self.name} have no ids, or ids of different kinds; name them with id_column.")
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         parts = [source.ids(*rows) for source, rows in self._parts(start, stop)]
         return np.concatenate(parts) if parts else self._sources[0].ids(0, 0)
 
@@ -291,18 +281,10 @@ class JoinedSource:
             if first < last:
                 yield source, (first, last)
 
-    def _check_rows(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.shape[0]:
-            raise InvalidInputError(f"rows {start} to {stop} are outside of the {self.shape[0]} rows of {self.name}.")
-
 
 def joined(sources: Sequence[Source]) -> Source:
     """Several sources as one; a single one as it is."""
     return sources[0] if len(sources) == 1 else JoinedSource(sources)
-
-
-def _id_kind(source: Source) -> str:
-    return source.ids(0, 0).dtype.kind if source.has_ids else ""
 
 
 def _require_same_columns(first: Source, other: Source) -> None:

@@ -1,12 +1,8 @@
-"""CSV and TSV files: rows indexed in one pass over the bytes, then parsed run by run.
-
-Where the rows of a delimited text file begin, found in one pass over its bytes.
-
-Single fields of delimited text: slow, for the first line and for what the fast parser refused.
-"""
+"""CSV and TSV files: where rows begin is found in one pass over the bytes, then they are parsed run by run."""
 
 import csv
 import io
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +11,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.csv import (
-    ConvertOptions,
-    ParseOptions,
-    ReadOptions,
-    read_csv,
-)
+from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
 from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.sources.partitions import GRAIN_ROWS
@@ -50,28 +41,38 @@ class RowIndex:
     def rows(self, run: int) -> range:
         return range(run * INDEXED_ROWS, min((run + 1) * INDEXED_ROWS, self.n_rows))
 
+    def read_run(self, path: Path, run: int) -> bytes:
+        """The text of all rows of a run."""
+        start, stop = self.offsets[run : run + 2].tolist()
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read(stop - start)
+        if len(data) < stop - start:
+            raise InvalidInputError(f"{path} became shorter while it was read; start again.")
+        return data
+
     @classmethod
-    def scanned(cls, file: IO[bytes], start: int, stop: int) -> "RowIndex":
+    def scanned(cls, file: IO[bytes], start: int, stop: int, with_quotes: bool = True) -> "RowIndex":
         """Index the rows between two bytes; the last row ends at `stop`, without a line feed."""
         if start >= stop:
             return cls(0, np.array([stop]))
         found, count = [np.array([start])], 1
-        for ends in row_ends(file, start, stop):
+        for ends in row_ends(file, start, stop, with_quotes):
             # The first end in this block begins row `count`.
             found.append(ends[-count % INDEXED_ROWS :: INDEXED_ROWS] + 1)
             count += len(ends)
         return cls(count, np.concatenate([*found, np.array([stop])]))
 
 
-def row_ends(file: IO[bytes], start: int, stop: int) -> Iterator[IntArray]:
-    """The positions of the line feeds that end rows, block by block: those with an even number of quotes before."""
+def row_ends(file: IO[bytes], start: int, stop: int, with_quotes: bool = True) -> Iterator[IntArray]:
+    """The positions of the line feeds that end rows, block by block; those within quotes do not."""
     file.seek(start)
     quoted = 0
     while start < stop:
         data = np.frombuffer(file.read(min(BLOCK_BYTES, stop - start)), np.uint8)
         if not len(data):
             raise EOFError
-        feeds, quotes = np.flatnonzero(data == LINE_FEED), np.flatnonzero(data == QUOTE)
+        feeds, quotes = np.flatnonzero(data == LINE_FEED), np.flatnonzero(data == QUOTE) if with_quotes else ()
         if quoted or len(quotes):
             feeds = feeds[(quoted + np.searchsorted(quotes, feeds)) % 2 == 0]
         yield start + feeds
@@ -79,6 +80,12 @@ def row_ends(file: IO[bytes], start: int, stop: int) -> Iterator[IntArray]:
         start += len(data)
     if quoted:
         raise OpenQuoteError
+
+
+def content_start(file: IO[bytes]) -> int:
+    """Where the text begins, behind a byte order mark if there is one."""
+    file.seek(0)
+    return len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
 
 
 def content_end(file: IO[bytes], start: int) -> int:
@@ -144,7 +151,6 @@ def _fault(fields: Sequence[str], names: Sequence[str], numbers: Sequence[int]) 
 
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LARGEST_PARSER_BLOCK = 2**31 - 1
 # What int64 holds and writes back as the same text; ids such as 007 stay text.
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
@@ -183,6 +189,13 @@ class DelimitedTable:
     def labels(self, column: int) -> Labels:
         return DelimitedLabels(self, column)
 
+    def require_texts(self, column: int) -> None:
+        """Any field is text."""
+
+    def texts(self, start: int, stop: int, column: int) -> list[str]:
+        """A column as it stands: an empty field is the empty text."""
+        return [text for _, part in self.parts(start, stop, (column,), pa.string()) for text in part[0].to_pylist()]
+
     def fingerprint(self) -> Json:
         return {"kind": "delimited text", **Stamp.of(self._path).described()}
 
@@ -196,10 +209,7 @@ class DelimitedTable:
 
     def _parsed(self, run: int, columns: Columns, kind: Any) -> Any:
         """All rows of a run; they are as many as were indexed, or it is an error."""
-        rows, (start, stop) = self._index.rows(run), self._index.offsets[run : run + 2]
-        with self._path.open("rb") as file:
-            file.seek(start)
-            data = file.read(stop - start)
+        data, rows = self._index.read_run(self._path, run), self._index.rows(run)
         try:
             table = self._arrow_table(data, columns, kind)
         except pa.ArrowException as error:
@@ -236,7 +246,7 @@ class DelimitedTable:
 
     def _scan(self, file: IO[bytes]) -> None:
         """Learn the columns from the first line, and where the rows are."""
-        start = len(BYTE_ORDER_MARK) if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
+        start = content_start(file)
         stop = content_end(file, start)
         try:
             end = next((int(ends[0]) for ends in row_ends(file, start, stop) if len(ends)), stop)

@@ -1,15 +1,12 @@
 """Edges in the layouts that files list them in, made one undirected graph.
 
-One undirected graph out of edges as users list them: once or from both ends, some of them several times.
-
-A zero weight is an edge of no length, not a missing one; nothing here adds or compares sparse matrices, which would
-drop it.
-
-The ways in which a file lists the edges of a graph: pairs of nodes, coordinates, or compressed rows or columns.
+A zero that is stored is an edge of no length, not a missing one; nothing here adds or compares sparse matrices, which
+would drop it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,6 +20,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 # Up to so many nodes a pair of them is one 64-bit integer.
 MOST_NODES = 3_037_000_499
+Places: TypeAlias = Mapping[str, ArrayPlace]
 
 
 class Edges(NamedTuple):
@@ -33,21 +31,101 @@ class Edges(NamedTuple):
     weights: FloatArray
 
 
-def undirected_graph(name: str, n_nodes: int, edges: Edges) -> csr_array:
-    """Symmetric CSR graph (n, n) in double precision.
+class PairLayout:
+    """The array `edges` (e, 2)."""
 
-    Loops are dropped and of an edge listed several times the shortest is kept, but the two directions of an edge must
-    have the same length, up to rounding.
-    """
-    _refuse_bad_weights(name, edges)
-    proper = edges.starts != edges.ends
-    if not proper.any():
-        raise InvalidInputError(f"{name} has no edges between different nodes; at least one is needed.")
-    lows, highs, weights = _merged(name, n_nodes, Edges(*(values[proper] for values in edges)))
-    return graph_from_edges(n_nodes, lows, highs, weights)
+    arrays = ("edges",)
+    weight_names: tuple[str, ...] = ("w", "weights")
+    n_nodes: int | None = None
+
+    def __init__(self, places: Places) -> None:
+        # As a matrix: pairs are often stored column by column.
+        self._edges = places["edges"].matrix()
+        self.n_edges = self._edges.shape[0] if self._edges.shape else 0
+        if len(self._edges.shape) != 2 or self._edges.shape[1] != 2:
+            raise InvalidInputError(
+                f"{self._edges.name} has shape {self._edges.shape}; edges must have shape (e, 2), two nodes for each: "
+                "weights belong into an array of their own, w."
+            )
+        require_whole_numbers(self._edges.name, self._edges.dtype)
+
+    def highest_node(self) -> int:
+        return int(self._pairs().max(initial=-1))
+
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]:
+        pairs = _node_numbers(self._edges.name, self._pairs(), n_starts)
+        return pairs[:, 0], pairs[:, 1]
+
+    def fingerprint(self) -> Json:
+        return {"edges": self._edges.fingerprint()}
+
+    def _pairs(self) -> AnyArray:
+        return self._edges.pick(slice(0, self.n_edges), slice(0, 2))
 
 
-def node_numbers(name: str, values: AnyArray, n_nodes: int) -> IntArray:
+class SparseLayout(ABC):
+    """The layouts of sparse matrices: two arrays of whole numbers, the second with an entry for each edge."""
+
+    arrays: ClassVar[tuple[str, str]]
+    weight_names: tuple[str, ...] = ("data",)
+    n_nodes: int | None = None
+
+    def __init__(self, places: Places) -> None:
+        self._first, self._second = (places[name].numbers() for name in self.arrays)
+        for rows in (self._first, self._second):
+            require_whole_numbers(rows.name, rows.dtype)
+        self.n_edges = self._second.shape[0]
+
+    def highest_node(self) -> int:
+        return int(whole(self._second).max(initial=-1))
+
+    @abstractmethod
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]: ...
+
+    def fingerprint(self) -> Json:
+        return dict(zip(self.arrays, (self._first.fingerprint(), self._second.fingerprint()), strict=True))
+
+
+class CoordinateLayout(SparseLayout):
+    """The arrays `row` (e,) and `col` (e,)."""
+
+    arrays = ("row", "col")
+
+    def __init__(self, places: Places) -> None:
+        super().__init__(places)
+        require_length(self._second, self._first.shape[0], self._first.name)
+
+    def highest_node(self) -> int:
+        return max(int(whole(self._first).max(initial=-1)), super().highest_node())
+
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]:
+        starts = _node_numbers(self._first.name, whole(self._first), n_starts)
+        return starts, _node_numbers(self._second.name, whole(self._second), n_ends)
+
+
+class CompressedLayout(SparseLayout):
+    """The arrays `indptr` (n + 1,), where the entries of each row or column begin, and `indices` (e,)."""
+
+    arrays = ("indptr", "indices")
+
+    def __init__(self, places: Places) -> None:
+        super().__init__(places)
+        self.n_nodes = self._first.shape[0] - 1
+
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]:
+        # Unsigned numbers would not fall.
+        offsets = whole(self._first).astype(np.int64)
+        is_whole = len(offsets) == n_starts + 1 and offsets[0] == 0 and offsets[-1] == self.n_edges
+        if not is_whole or (np.diff(offsets) < 0).any():
+            raise InvalidInputError(
+                f"{self._first.name} is damaged: it must rise from 0 to {self.n_edges}, the length of indices, in "
+                f"{n_starts + 1} entries."
+            )
+        starts = np.repeat(np.arange(n_starts), np.diff(offsets))
+        return starts, _node_numbers(self._second.name, whole(self._second), n_ends)
+
+
+def _node_numbers(name: str, values: AnyArray, n_nodes: int) -> IntArray:
     """Whole numbers (e, ...) as nodes, if all are."""
     wrong = (values < 0) | (values >= n_nodes)
     if wrong.any():
@@ -64,25 +142,38 @@ def require_whole_numbers(name: str, dtype: np.dtype[Any]) -> None:
         raise InvalidInputError(f"{name} has dtype {dtype}; it must hold whole numbers: save astype(int).")
 
 
-def edge_weights(name: str, values: AnyArray) -> FloatArray:
+def edge_weights(rows: Rows) -> FloatArray:
     """Real numbers as weights in double precision; True is an edge of length 1."""
+    values = whole(rows)
     if values.dtype.kind == "b" and not values.all():
         raise InvalidInputError(
-            f"{name} has {np.count_nonzero(~values)} entries False, the first in place {int(np.argmin(values))}; True "
-            "stands for an edge, and what is no edge must not be listed: leave those out (eliminate_zeros in scipy)."
+            f"{rows.name} has {np.count_nonzero(~values)} entries False, the first in place {int(np.argmin(values))}; "
+            "True stands for an edge, and what is no edge must not be listed: leave those out (eliminate_zeros in "
+            "scipy)."
         )
     return values.astype(np.float64)
 
 
-def _refuse_bad_weights(name: str, edges: Edges) -> None:
+def require_length(rows: Rows, n_edges: int, beside: str) -> None:
+    if rows.shape[0] != n_edges:
+        raise InvalidInputError(
+            f"{rows.name} has {rows.shape[0]} entries and {beside} has {n_edges}; they must be as many."
+        )
+
+
+def whole(rows: Rows) -> AnyArray:
+    return rows.read(0, rows.shape[0])
+
+
+def refuse_bad_weights(name: str, edges: Edges, weights: str = "weights", start: str = "node") -> None:
     # Written so that NaN fails it too.
     bad = ~(edges.weights >= 0) | np.isinf(edges.weights)
     if bad.any():
         first = int(np.argmax(bad))
         raise InvalidInputError(
-            f"{name} has {np.count_nonzero(bad)} weights that are negative, NaN or infinite, the first "
-            f"{edges.weights[first]:g} from node {edges.starts[first]} to {edges.ends[first]} (entry {first}); lengths "
-            "must be finite and at least 0: leave out what is no edge."
+            f"{name} has {np.count_nonzero(bad)} {weights} that are negative, NaN or infinite, the first "
+            f"{edges.weights[first]:g} from {start} {edges.starts[first]} to {edges.ends[first]} (entry {first}); "
+            "lengths must be finite and at least 0: leave out what is no edge."
         )
 
 
@@ -118,124 +209,13 @@ def _refuse_two_lengths(name: str, lows: IntArray, highs: IntArray, rising: Floa
         )
 
 
-class Layout(Protocol):
-    """`n_edges` entries, each from one node to another; `n_nodes` if the layout itself says how many there are."""
+def undirected_graph(name: str, n_nodes: int, edges: Edges) -> csr_array:
+    """Symmetric CSR graph (n, n) in double precision, without loops.
 
-    weight_names: tuple[str, ...]
-    n_edges: int
-    n_nodes: int | None
-
-    def highest_node(self) -> int:
-        """The highest number of a node that is listed, -1 if there is none; this reads them all."""
-        ...
-
-    def starts_and_ends(self, n_nodes: int) -> tuple[IntArray, IntArray]: ...
-
-    def fingerprint(self) -> Json: ...
-
-
-class PairLayout:
-    """The array `edges` (e, 2)."""
-
-    weight_names: tuple[str, ...] = ("w", "weights")
-    n_nodes: int | None = None
-
-    def __init__(self, places: Mapping[str, ArrayPlace]) -> None:
-        # As a matrix: pairs are often stored column by column.
-        self._edges = places["edges"].matrix()
-        self.n_edges = self._edges.shape[0] if self._edges.shape else 0
-        if len(self._edges.shape) != 2 or self._edges.shape[1] != 2:
-            raise InvalidInputError(
-                f"{self._edges.name} has shape {self._edges.shape}; edges must have shape (e, 2), two nodes for each: "
-                "weights belong into an array of their own, w."
-            )
-        require_whole_numbers(self._edges.name, self._edges.dtype)
-
-    def highest_node(self) -> int:
-        return int(self._pairs().max(initial=-1))
-
-    def starts_and_ends(self, n_nodes: int) -> tuple[IntArray, IntArray]:
-        pairs = node_numbers(self._edges.name, self._pairs(), n_nodes)
-        return pairs[:, 0], pairs[:, 1]
-
-    def fingerprint(self) -> Json:
-        return {"edges": self._edges.fingerprint()}
-
-    def _pairs(self) -> AnyArray:
-        return self._edges.pick(slice(0, self.n_edges), slice(0, 2))
-
-
-class CoordinateLayout:
-    """The arrays `row` (e,) and `col` (e,)."""
-
-    weight_names: tuple[str, ...] = ("data",)
-    n_nodes: int | None = None
-
-    def __init__(self, places: Mapping[str, ArrayPlace]) -> None:
-        self._rows, self._columns = (_whole_numbers(places[name]) for name in ("row", "col"))
-        self.n_edges = self._rows.shape[0]
-        require_length(self._columns, self.n_edges, self._rows.name)
-
-    def highest_node(self) -> int:
-        return max(int(whole(numbers).max(initial=-1)) for numbers in (self._rows, self._columns))
-
-    def starts_and_ends(self, n_nodes: int) -> tuple[IntArray, IntArray]:
-        starts = node_numbers(self._rows.name, whole(self._rows), n_nodes)
-        return starts, node_numbers(self._columns.name, whole(self._columns), n_nodes)
-
-    def fingerprint(self) -> Json:
-        return {"row": self._rows.fingerprint(), "col": self._columns.fingerprint()}
-
-
-class CompressedLayout:
-    """The arrays `indptr` (n + 1,), where the entries of each row or column begin, and `indices` (e,)."""
-
-    weight_names: tuple[str, ...] = ("data",)
-
-    def __init__(self, places: Mapping[str, ArrayPlace]) -> None:
-        self._offsets, self._indices = (_whole_numbers(places[name]) for name in ("indptr", "indices"))
-        self.n_nodes: int | None = self._offsets.shape[0] - 1
-        self.n_edges = self._indices.shape[0]
-
-    def highest_node(self) -> int:
-        return int(whole(self._indices).max(initial=-1))
-
-    def starts_and_ends(self, n_nodes: int) -> tuple[IntArray, IntArray]:
-        # Unsigned numbers would not fall.
-        offsets = whole(self._offsets).astype(np.int64)
-        if offsets[0] != 0 or offsets[-1] != self.n_edges or (np.diff(offsets) < 0).any():
-            raise InvalidInputError(
-                f"{self._offsets.name} is damaged: it must rise from 0 to {self.n_edges}, the length of indices."
-            )
-        starts = np.repeat(np.arange(n_nodes), np.diff(offsets))
-        return starts, node_numbers(self._indices.name, whole(self._indices), n_nodes)
-
-    def fingerprint(self) -> Json:
-        return {"indptr": self._offsets.fingerprint(), "indices": self._indices.fingerprint()}
-
-
-def list_of_numbers(place: ArrayPlace) -> Rows:
-    """An array of one dimension, of real numbers."""
-    rows = place.rows()
-    if rows.dtype.kind not in "fiub":
-        raise InvalidInputError(f"{rows.name} has dtype {rows.dtype}; it must hold real numbers.")
-    if len(rows.shape) != 1:
-        raise InvalidInputError(f"{rows.name} has shape {rows.shape}; it must have 1 dimension.")
-    return rows
-
-
-def require_length(rows: Rows, n_edges: int, beside: str) -> None:
-    if rows.shape[0] != n_edges:
-        raise InvalidInputError(
-            f"{rows.name} has {rows.shape[0]} entries and {beside} has {n_edges}; they must be as many."
-        )
-
-
-def whole(rows: Rows) -> AnyArray:
-    return rows.read(0, rows.shape[0])
-
-
-def _whole_numbers(place: ArrayPlace) -> Rows:
-    rows = list_of_numbers(place)
-    require_whole_numbers(rows.name, rows.dtype)
-    return rows
+    Of an edge listed several times the shortest is kept, but both directions must have the same length up to rounding.
+    """
+    proper = edges.starts != edges.ends
+    if not proper.any():
+        raise InvalidInputError(f"{name} has no edges between different nodes; at least one is needed.")
+    lows, highs, weights = _merged(name, n_nodes, Edges(*(values[proper] for values in edges)))
+    return graph_from_edges(n_nodes, lows, highs, weights)

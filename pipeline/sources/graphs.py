@@ -1,11 +1,6 @@
-"""Nodes that are new to a graph of the user's: a sparse matrix of new nodes x fitted nodes, the lengths of their edges.
+"""Graphs of the user's own, whose weights are lengths: undirected, in a .npz file or a Zarr group; and new nodes.
 
-It is what scipy.sparse.save_npz writes of one, in compressed rows, compressed columns or coordinates, or a Zarr group
-with the same arrays. A zero that is stored is an edge of no length, not a missing one.
-
-A graph of the user's own, whose weights are lengths: undirected, read from a .npz file or a Zarr group.
-
-It is opened without reading its edges, if the number of nodes is noted with them. Loaded it is held in memory as a
+A graph is opened without reading its edges, if the number of nodes is noted with them. Loaded it is held in memory as a
 whole: 16 bytes for each direction of an edge, and while it is loaded about 100 bytes for each edge listed.
 
 | layout | arrays | number of nodes |
@@ -15,12 +10,11 @@ whole: 16 bytes for each direction of an edge, and while it is loaded about 100 
 | pairs | `edges` (e, 2), weights in `w` or `weights` | `n_nodes`, `shape`, the length of `xy`, `nodes` and the like |
 
 The first two are what scipy.sparse.save_npz writes; rows or columns makes no difference to an undirected graph. Without
-weights every edge has length 1; where nothing notes the number of nodes, the highest listed is the last.
+weights every edge has length 1; where nothing notes the number of nodes, the highest listed is the last. New nodes are
+a sparse matrix of new nodes x fitted nodes in one of the first two.
 """
 
 import hashlib
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,26 +28,34 @@ from pipeline.sources.graph_edges import (
     CompressedLayout,
     CoordinateLayout,
     Edges,
-    Layout,
     PairLayout,
+    Places,
+    SparseLayout,
     edge_weights,
-    list_of_numbers,
-    node_numbers,
+    refuse_bad_weights,
     require_length,
     require_whole_numbers,
     undirected_graph,
     whole,
 )
 from pipeline.sources.opening import ArrayPlace, Url, holds_several, local_path, places_in, readable
-from pipeline.types import IntArray, Json
+from pipeline.types import Json
 
-SPARSE_FORMATS = ("csr", "csc", "coo")
 # Arrays with an entry for each node, the first of which that is there tells how many there are.
 NODE_ARRAYS = ("nodes", "xy", "xyz", "X", "points", "positions", "coordinates", "labels", "names")
 REMEDY = (
     "use what scipy.sparse.save_npz writes, or a .npz file or Zarr group with the arrays indptr, indices and data, or "
     "row, col and data, or edges (e, 2) and optionally w"
 )
+NEW_NODES_REMEDY = (
+    "use what scipy.sparse.save_npz writes of a matrix of new nodes x fitted nodes in format csr, csc or coo, an entry "
+    "for each edge and its length"
+)
+SPARSE_FORMATS: dict[str, type[SparseLayout]] = {
+    "csr": CompressedLayout,
+    "csc": CompressedLayout,
+    "coo": CoordinateLayout,
+}
 
 
 def open_graph(url: Url, key: str | None = None) -> "GraphSource":
@@ -61,11 +63,24 @@ def open_graph(url: Url, key: str | None = None) -> "GraphSource":
 
     key: the array of edges if it is not called `edges`, or the group of a Zarr group in which the arrays are.
     """
-    path = local_path(os.fspath(url))
+    path = _path_of_several(url, f"graph; {REMEDY}")
+    with readable(path):
+        return GraphSource(path, key)
+
+
+def open_new_nodes(url: Url, n_fitted: int) -> "NewNodes":
+    """The new nodes in a .npz file or a Zarr group, given how many nodes were fitted."""
+    path = _path_of_several(url, f"edges of new nodes; {NEW_NODES_REMEDY}")
+    with readable(path):
+        return NewNodes(str(path), places_in(path), n_fitted)
+
+
+def _path_of_several(url: Url, wanted: str) -> Path:
+    path = local_path(url)
     with readable(path):
         if not holds_several(path):
-            raise InvalidInputError(f"source {path} holds no graph; {REMEDY}.")
-        return GraphSource(path, key)
+            raise InvalidInputError(f"source {path} holds no {wanted}.")
+    return path
 
 
 class GraphSource:
@@ -88,11 +103,11 @@ class GraphSource:
         An edge of weight 0 is stored as such. Of an edge that is listed several times the shortest is kept.
         """
         with readable(self._path):
-            starts, ends = self._layout.starts_and_ends(self.n_nodes)
-            weights = np.ones(self.n_edges)
-            if self._weights is not None:
-                weights = edge_weights(self._weights.name, whole(self._weights))
-        return undirected_graph(self.name, self.n_nodes, Edges(starts, ends, weights))
+            starts, ends = self._layout.starts_and_ends(self.n_nodes, self.n_nodes)
+            weights = np.ones(self.n_edges) if self._weights is None else edge_weights(self._weights)
+        edges = Edges(starts, ends, weights)
+        refuse_bad_weights(self.name, edges)
+        return undirected_graph(self.name, self.n_nodes, edges)
 
     def fingerprint(self) -> Json:
         """Something cheap that changes when the graph may have changed."""
@@ -113,6 +128,47 @@ class GraphSource:
         return n_nodes
 
 
+class NewNodes:
+    """A sparse matrix on disk, opened without reading its entries."""
+
+    def __init__(self, name: str, places: Places, n_fitted: int) -> None:
+        self.name = name
+        absent = [array for array in ("shape", "data") if array not in places]
+        if absent:
+            raise InvalidInputError(f"{name} has no array {' and no '.join(absent)}; {NEW_NODES_REMEDY}.")
+        shape = whole(places["shape"].numbers()).tolist()
+        if len(shape) != 2 or shape[1] != n_fitted:
+            raise InvalidInputError(
+                f"{name} has shape {tuple(shape)}; it must have a row for each new node and a column for each of the "
+                f"{n_fitted} nodes that were fitted."
+            )
+        self.n_nodes, self.n_fitted = int(shape[0]), n_fitted
+        if not self.n_nodes:
+            raise EmptySourceError(f"{name} has no rows.")
+        saved = _saved_format(places) or "csr"
+        layout = SPARSE_FORMATS.get(saved)
+        if layout is None or not places.keys() >= set(layout.arrays):
+            raise InvalidInputError(f"{name} is a matrix in format {saved!r}, or lacks some of it; {NEW_NODES_REMEDY}.")
+        self._layout, self._by_columns = layout(places), saved == "csc"
+        self._weights = places["data"].numbers()
+        require_length(self._weights, self._layout.n_edges, f"the list of edges of {name}")
+
+    def load(self) -> Edges:
+        """Every edge: new node, fitted node, length."""
+        if self._by_columns:
+            ends, starts = self._layout.starts_and_ends(self.n_fitted, self.n_nodes)
+        else:
+            starts, ends = self._layout.starts_and_ends(self.n_nodes, self.n_fitted)
+        edges = Edges(starts, ends, edge_weights(self._weights))
+        refuse_bad_weights(self.name, edges, "lengths", "new node")
+        return edges
+
+    def fingerprint(self) -> Json:
+        """Something cheap that changes when the edges may have changed."""
+        arrays = [*self._layout.fingerprint().values(), self._weights.fingerprint()]
+        return {"kind": "new nodes", "shape": [self.n_nodes, self.n_fitted], "arrays": arrays}
+
+
 def digest_of_graph(graph: csr_array) -> str:
     """What names the content of a loaded graph."""
     digest = hashlib.sha256(repr(graph.shape).encode())
@@ -123,55 +179,45 @@ def digest_of_graph(graph: csr_array) -> str:
 
 def _arrays_and_attributes(path: Path, key: str | None) -> tuple[dict[str, ArrayPlace], Json]:
     """The arrays that `key` chooses, by the names that layouts have for them, and what is noted about them."""
+    from pipeline.store.foreign import group_attributes
+
     places = places_in(path)
     below = {name.removeprefix(f"{key}/"): place for name, place in places.items() if name.startswith(f"{key}/")}
     if key is None or below:
-        return (below or places), _attributes(path / (key or ""))
+        return (below or places), group_attributes(path / (key or ""))
     if key in places:
         others = {name: place for name, place in places.items() if name not in ("indptr", "row")}
-        return {**others, "edges": places[key]}, _attributes(path)
+        return {**others, "edges": places[key]}, group_attributes(path)
     raise InvalidInputError(f"key={key!r} is not in {path}; it holds {', '.join(map(repr, places)) or 'nothing'}.")
 
 
-def _attributes(path: Path) -> Json:
-    if not path.is_dir():
-        return {}
-    from pipeline.store.foreign import group_attributes
-
-    return group_attributes(path)
-
-
-def _layout(name: str, places: Mapping[str, ArrayPlace]) -> Layout:
-    _refuse_other_formats(name, places)
-    if {"indptr", "indices"} <= places.keys():
-        return CompressedLayout(places)
-    if {"row", "col"} <= places.keys():
-        return CoordinateLayout(places)
-    if "edges" in places:
-        return PairLayout(places)
+def _layout(name: str, places: Places) -> SparseLayout | PairLayout:
+    saved = _saved_format(places)
+    if saved not in (None, *SPARSE_FORMATS):
+        raise InvalidInputError(
+            f"{name} is a sparse matrix in format {saved!r}; {', '.join(SPARSE_FORMATS)} are read: save its tocsr()."
+        )
+    for layout in (CompressedLayout, CoordinateLayout, PairLayout):
+        if places.keys() >= set(layout.arrays):
+            return layout(places)
     listed = ", ".join(map(repr, places)) or "nothing"
     raise InvalidInputError(f"{name} holds {listed}, which is no graph; {REMEDY}.")
 
 
-def _refuse_other_formats(name: str, places: Mapping[str, ArrayPlace]) -> None:
+def _saved_format(places: Places) -> str | None:
+    """What scipy calls the layout of a sparse matrix, if that is noted."""
     rows = places["format"].rows() if "format" in places else None
-    if rows is None or rows.dtype.kind not in "US":
-        return
-    saved = str(rows.read(0, 1).astype(str).ravel()[0])
-    if saved not in SPARSE_FORMATS:
-        raise InvalidInputError(
-            f"{name} is a sparse matrix in format {saved!r}; {', '.join(SPARSE_FORMATS)} are read: save its tocsr()."
-        )
+    return str(rows.read(0, 1).astype(str).ravel()[0]) if rows and rows.dtype.kind in "US" else None
 
 
-def _weights(name: str, places: Mapping[str, ArrayPlace], candidates: tuple[str, ...]) -> Rows | None:
+def _weights(name: str, places: Places, candidates: tuple[str, ...]) -> Rows | None:
     found = [candidate for candidate in candidates if candidate in places]
     if len(found) > 1:
         raise InvalidInputError(f"{name} holds both {' and '.join(found)}; leave out one of them.")
-    return list_of_numbers(places[found[0]]) if found else None
+    return places[found[0]].numbers() if found else None
 
 
-def _noted_nodes(name: str, places: Mapping[str, ArrayPlace], attributes: Json) -> int | None:
+def _noted_nodes(name: str, places: Places, attributes: Json) -> int | None:
     for noted in ("n_nodes", "shape"):
         if noted in attributes:
             return _single_number(name, noted, attributes[noted])
@@ -194,96 +240,3 @@ def _single_number(name: str, noted: str, value: Any) -> int:
             f"{noted} of {name} is {value}; it must be the number of nodes, or the shape of a square matrix."
         )
     return int(numbers[0])
-
-
-NEW_NODES_REMEDY = (
-    "use what scipy.sparse.save_npz writes of a matrix of new nodes x fitted nodes in format csr, csc or coo, an entry "
-    "for each edge and its length"
-)
-
-
-def open_new_nodes(url: Url, n_fitted: int) -> "NewNodes":
-    """The new nodes in a .npz file or a Zarr group, given how many nodes were fitted."""
-    path = local_path(os.fspath(url))
-    with readable(path):
-        if not holds_several(path):
-            raise InvalidInputError(f"source {path} holds no edges of new nodes; {NEW_NODES_REMEDY}.")
-        return NewNodes(str(path), places_in(path), n_fitted)
-
-
-class NewNodes:
-    """A sparse matrix on disk, opened without reading its entries."""
-
-    def __init__(self, name: str, places: Mapping[str, ArrayPlace], n_fitted: int) -> None:
-        self.name = name
-        absent = [array for array in ("shape", "data") if array not in places]
-        if absent:
-            raise InvalidInputError(f"{name} has no array {' and no '.join(absent)}; {NEW_NODES_REMEDY}.")
-        self.n_nodes, self.n_fitted = self._checked_shape(whole(list_of_numbers(places["shape"])).tolist(), n_fitted)
-        self._format, numbers = _new_layout(name, places)
-        self._numbers = [list_of_numbers(places[array]) for array in numbers]
-        self._weights = list_of_numbers(places["data"])
-        require_length(self._numbers[-1], self._weights.shape[0], self._weights.name)
-
-    @property
-    def n_edges(self) -> int:
-        return int(self._weights.shape[0])
-
-    def load(self) -> Edges:
-        """Every edge: new node, fitted node, length."""
-        starts, ends = self._starts_and_ends()
-        weights = edge_weights(self._weights.name, whole(self._weights))
-        # Written so that NaN fails it too.
-        bad = ~(weights >= 0) | np.isinf(weights)
-        if bad.any():
-            first = int(np.argmax(bad))
-            raise InvalidInputError(
-                f"{self.name} has {np.count_nonzero(bad)} lengths that are negative, NaN or infinite, the first "
-                f"{weights[first]:g} from new node {starts[first]} to node {ends[first]}; lengths must be finite and "
-                "at least 0: leave out what is no edge."
-            )
-        return Edges(starts, ends, weights)
-
-    def fingerprint(self) -> Json:
-        """Something cheap that changes when the edges may have changed."""
-        arrays = [rows.fingerprint() for rows in (*self._numbers, self._weights)]
-        return {"kind": "new nodes", "shape": [self.n_nodes, self.n_fitted], "arrays": arrays}
-
-    def _checked_shape(self, shape: list[int], n_fitted: int) -> tuple[int, int]:
-        if len(shape) != 2 or shape[1] != n_fitted:
-            raise InvalidInputError(
-                f"{self.name} has shape {tuple(shape)}; it must have a row for each new node and a column for each of "
-                f"the {n_fitted} nodes that were fitted."
-            )
-        if shape[0] == 0:
-            raise EmptySourceError(f"{self.name} has no rows.")
-        return int(shape[0]), int(shape[1])
-
-    def _starts_and_ends(self) -> tuple[IntArray, IntArray]:
-        first, second = (whole(rows) for rows in self._numbers)
-        if self._format == "coo":
-            return self._checked(0, first, self.n_nodes), self._checked(1, second, self.n_fitted)
-        by_rows = self._format == "csr"
-        n_major, n_minor = (self.n_nodes, self.n_fitted) if by_rows else (self.n_fitted, self.n_nodes)
-        offsets = first.astype(np.int64)
-        if len(offsets) != n_major + 1 or offsets[0] != 0 or offsets[-1] != len(second) or (np.diff(offsets) < 0).any():
-            raise InvalidInputError(
-                f"{self._numbers[0].name} is damaged: it must have {n_major + 1} entries that rise from 0 to "
-                f"{len(second)}, the length of indices."
-            )
-        major = np.repeat(np.arange(n_major), np.diff(offsets))
-        minor = self._checked(1, second, n_minor)
-        return (major, minor) if by_rows else (minor, major)
-
-    def _checked(self, which: int, numbers: IntArray, n: int) -> IntArray:
-        return node_numbers(self._numbers[which].name, numbers, n)
-
-
-def _new_layout(name: str, places: Mapping[str, ArrayPlace]) -> tuple[str, tuple[str, str]]:
-    """The format of a sparse matrix, and the names of the two arrays that say where its entries are."""
-    stored: Rows | None = places["format"].rows() if "format" in places else None
-    saved = "csr" if stored is None else str(np.asarray(stored.read(0, 1)).astype(str).ravel()[0])
-    arrays = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "coo": ("row", "col")}.get(saved)
-    if arrays is None or not set(arrays) <= places.keys():
-        raise InvalidInputError(f"{name} is a matrix in format {saved!r}, or lacks some of it; {NEW_NODES_REMEDY}.")
-    return saved, arrays

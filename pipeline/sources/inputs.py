@@ -9,9 +9,8 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, GRAPH, OBJECTS, SIMILARITIES, VECTORS, uses
 from pipeline.settings import FitSettings
 from pipeline.sources import Source, open_source
-from pipeline.sources.comparison import Comparison
 from pipeline.sources.graphs import GraphSource, open_graph
-from pipeline.sources.objects import ObjectSource, open_objects
+from pipeline.sources.objects import Comparison, ObjectSource, open_objects
 from pipeline.sources.partitions import RowPartitions, automatic_bytes
 from pipeline.sources.proximities import ProximitySource, landmark_points, open_proximities, require_own_similarities
 from pipeline.types import Json
@@ -63,16 +62,12 @@ def _proximities(settings: FitSettings) -> ProximitySource:
             f"n_landmarks={settings.n_landmarks} does not go with landmarks_key: {source.name} has "
             f"{source.n_landmarks} rows, each a landmark; leave it out."
         )
-    _check_companions(settings, source)
-    return source
-
-
-def _check_companions(settings: FitSettings, source: ProximitySource) -> None:
-    """Look at what is kept with the matrix, which is soon done, before anything is computed."""
+    # What is kept with the matrix is soon looked at, before anything is computed.
     if settings.landmarks_key is not None:
         landmark_points(source, settings.landmarks_key)
     if settings.induces_distances and not (settings.own_key is None and source.is_square):
         require_own_similarities(source, settings.own_key)
+    return source
 
 
 def n_points(source: AnySource) -> int:

@@ -1,10 +1,4 @@
-"""Arrays in .npy and .npz files, read by position. Pickled objects are never loaded.
-
-Bytes by position out of a file, or out of a member of a zip archive.
-
-Arrays in .npy and .npz files, read by position. Pickled objects are never loaded.
-
-Matrices in .npy and .npz files, read where rows and columns cross; stored row by row or column by column.
+"""Arrays in .npy and .npz files, read by rows or where rows and columns cross. Pickled objects are never loaded.
 
 They are read by position, not mapped: a mapped file would count as memory in use. Of a compressed .npz file all that
 comes before the last wanted entry is decompressed for every block; save large ones uncompressed.
@@ -13,42 +7,34 @@ comes before the last wanted entry is decompressed for every block; save large o
 import copy
 import io
 import lzma
+import math
 import struct
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources.arrays import open_matrix, open_one_of, picked
-from pipeline.sources.source import Column, Columns, Source, Stamp
+from pipeline.sources.arrays import picked
+from pipeline.sources.source import Columns, Stamp
 from pipeline.types import AnyArray, IntArray, Json
 
 LOCAL_HEADER = struct.Struct("<26xHH")
 Span: TypeAlias = tuple[int, int]
 DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError)
-
-
-class ByteRanges(Protocol):
-    """`size` bytes, any range of which can be read."""
-
-    size: int
-
-    def read(self, offset: int, length: int) -> bytes: ...
-
-    def read_each(self, spans: Iterable[Span]) -> Iterator[bytes]:
-        """Many ranges, each an offset and a length; it costs least in rising order."""
-        ...
+# Numpy itself refuses headers above 10,000 bytes.
+HEADER_BYTES = 1 << 16
+# To skip fewer bytes than this is not worth another read, and what is read at once is at most so long.
+SKIPPED_BYTES, RUN_BYTES = 1 << 15, 1 << 24
 
 
 class FileRange:
-    """The `size` bytes of a file from `base` on. They are not mapped: a mapped file would count as memory in use."""
+    """The `size` bytes of a file from `base` on."""
 
     def __init__(self, path: Path, base: int, size: int) -> None:
         self.size = size
@@ -60,6 +46,7 @@ class FileRange:
             return file.read(length)
 
     def read_each(self, spans: Iterable[Span]) -> Iterator[bytes]:
+        """Many ranges, each an offset and a length; it costs least in rising order."""
         with self._path.open("rb") as file:
             for offset, length in spans:
                 file.seek(self._base + offset)
@@ -69,16 +56,21 @@ class FileRange:
 class CompressedMember:
     """A compressed member. It stays open between reads, since only reading forward does not start all over."""
 
-    def __init__(self, path: Path, member: zipfile.ZipInfo) -> None:
-        self.size = member.file_size
-        self._path, self._member = path, member.filename
+    def __init__(self, path: Path, member: str, size: int) -> None:
+        self.size = size
+        self._path, self._member = path, member
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
 
     def read(self, offset: int, length: int) -> bytes:
         with self._lock:
             try:
-                return self._read(offset, length)
+                if self._file is None:
+                    with zipfile.ZipFile(self._path) as archive:
+                        # The member keeps the archive's file open until it is closed itself.
+                        self._file = archive.open(self._member)
+                self._file.seek(offset)
+                return self._file.read(length)
             except DAMAGE as error:
                 self._file = None
                 raise InvalidInputError(
@@ -91,19 +83,11 @@ class CompressedMember:
         for offset, length in spans:
             yield twin.read(offset, length)
 
-    def _read(self, offset: int, length: int) -> bytes:
-        if self._file is None:
-            with zipfile.ZipFile(self._path) as archive:
-                # The member keeps the archive's file open until it is closed itself.
-                self._file = archive.open(self._member)
-        self._file.seek(offset)
-        return self._file.read(length)
+    def __reduce__(self) -> Any:
+        return type(self), (self._path, self._member, self.size)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_file": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+ByteRanges: TypeAlias = FileRange | CompressedMember
 
 
 def archive_members(path: Path) -> dict[str, zipfile.ZipInfo]:
@@ -119,12 +103,15 @@ def archive_members(path: Path) -> dict[str, zipfile.ZipInfo]:
         raise InvalidInputError(f"source {path} is not a .npz file: {error}") from error
 
 
-def member_bytes(path: Path, member: zipfile.ZipInfo) -> ByteRanges:
-    """The bytes of a member: straight out of the file where they are stored as they are."""
+def _bytes_of(path: Path, key: str | None) -> ByteRanges:
+    """The bytes of a .npy file, or of a member of a .npz file: straight from the file if they are not compressed."""
+    if key is None:
+        return FileRange(path, 0, Stamp.of(path).size)
+    member = archive_members(path)[key]
     if member.flag_bits & 1:
         raise InvalidInputError(f"{path} is encrypted in its member {member.filename}; save it without a password.")
     if member.compress_type != zipfile.ZIP_STORED:
-        return CompressedMember(path, member)
+        return CompressedMember(path, member.filename, member.file_size)
     header = FileRange(path, member.header_offset, member.file_size).read(0, LOCAL_HEADER.size)
     if len(header) < LOCAL_HEADER.size:
         raise InvalidInputError(f"{path} is damaged: its member {member.filename} lies beyond its end.")
@@ -133,30 +120,47 @@ def member_bytes(path: Path, member: zipfile.ZipInfo) -> ByteRanges:
     )
 
 
-# Numpy itself refuses headers above 10,000 bytes.
-HEADER_BYTES = 1 << 16
+class NumpyArray:
+    """A .npy file, or the array `key` of a .npz file: lines of entries one after the other, which are its rows, or if
+    it is stored column by column, its columns."""
 
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
-def open_npy(path: Path, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
-    """The source of a .npy file."""
-    return open_matrix(file_rows(path), columns, id_column)
-
-
-def open_npz(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
-    """The source of an array in a .npz file, whose ids may be another array of it."""
-    arrays = {name: partial(member_rows, path, name) for name in archive_members(path)}
-    return open_one_of(path, arrays, key, columns, id_column)
-
-
-class NumpyRows:
-    """An array in numpy's format along its first axis."""
-
-    def __init__(self, path: Path, key: str | None, data: ByteRanges) -> None:
+    def __init__(self, path: Path, key: str | None = None) -> None:
         self.name = str(path) if key is None else f"{path}[{key}]"
-        self._key, self._data, self._stamp = key, data, Stamp.of(path)
-        self.shape, self.dtype, self._offset = self._header()
-        self._row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
-        self._check_length()
+        self._key, self._data, self._stamp = key, _bytes_of(path, key), Stamp.of(path)
+        file = io.BytesIO(self._data.read(0, HEADER_BYTES))
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, self._by_columns, self.dtype = read(file)
+        except ValueError as error:
+            raise InvalidInputError(f"{self.name} is not a numpy file: {error}") from error
+        self._offset = file.tell()
+        length = math.prod(self.shape) * self.dtype.itemsize
+        # Pickled objects have no length to go by, and are refused for what they are.
+        if self.shape and self._offset + length > self._data.size and not self.dtype.hasobject:
+            raise InvalidInputError(f"{self.name} is truncated: {self._what_is_there(length)}.")
+
+    def fingerprint(self) -> Json:
+        """Something cheap that changes when the array may have changed."""
+        return {"kind": "numpy", "member": self._key, **Stamp.of(self._stamp.path).described()}
+
+    def _what_is_there(self, length: int) -> str:
+        return f"it has {self._data.size - self._offset} of {length} bytes for shape {self.shape}"
+
+
+class NumpyRows(NumpyArray):
+    """An array in numpy's format, read along its first axis."""
+
+    def __init__(self, path: Path, key: str | None = None) -> None:
+        super().__init__(path, key)
+        if self._by_columns and sum(size > 1 for size in self.shape) > 1:
+            raise InvalidInputError(
+                f"{self.name} is stored column by column and cannot be read by rows; save np.ascontiguousarray of it."
+            )
+        self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
 
     def read(self, start: int, stop: int, columns: Columns | None = None) -> AnyArray:
         if columns is not None:
@@ -168,68 +172,14 @@ class NumpyRows:
             raise InvalidInputError(f"{self.name} is damaged: it ends before row {stop} of {self.shape[0]}.")
         return np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])
 
-    def fingerprint(self) -> Json:
-        return {"kind": "numpy", "member": self._key, **Stamp.of(self._stamp.path).described()}
-
     def __copy__(self) -> "NumpyRows":
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__, _data=copy.copy(self._data))
         return twin
 
-    def _header(self) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-        shape, by_columns, dtype, offset = array_header(self.name, self._data)
-        if by_columns and sum(size > 1 for size in shape) > 1:
-            raise InvalidInputError(
-                f"{self.name} is stored column by column and cannot be read by rows; save np.ascontiguousarray of it."
-            )
-        return shape, dtype, offset
-
-    def _check_length(self) -> None:
-        missing = self.shape and self._offset + self.shape[0] * self._row_bytes > self._data.size
-        # Pickled objects have no length to go by, and are refused for what they are.
-        if missing and not self.dtype.hasobject:
-            row = (self._data.size - self._offset) // self._row_bytes
-            raise InvalidInputError(f"{self.name} is truncated: it ends within row {row} of {self.shape[0]}.")
-
-
-def array_header(name: str, data: ByteRanges) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, whether it is stored column by column, dtype, and the byte at which the entries begin."""
-    file = io.BytesIO(data.read(0, HEADER_BYTES))
-    try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, by_columns, dtype = read(file)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} is not a numpy file: {error}") from error
-    return shape, by_columns, dtype, file.tell()
-
-
-def file_rows(path: Path) -> NumpyRows:
-    """The array of a .npy file."""
-    return NumpyRows(path, None, FileRange(path, 0, Stamp.of(path).size))
-
-
-def member_rows(path: Path, key: str) -> NumpyRows:
-    """The array `key` of a .npz file."""
-    return NumpyRows(path, key, member_bytes(path, archive_members(path)[key]))
-
-
-# To skip fewer bytes than this is not worth another read, and what is read at once is at most so long.
-SKIPPED_BYTES, RUN_BYTES = 1 << 15, 1 << 24
-
-
-class Matrix(Protocol):
-    """A two-dimensional array of which any entries can be read."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
-        """The entries where rows and columns cross; numbers of either rise, slices have a start and a stop."""
-        ...
-
-    def fingerprint(self) -> Json: ...
+    def _what_is_there(self, length: int) -> str:
+        row = (self._data.size - self._offset) * self.shape[0] // length
+        return f"it ends within row {row} of {self.shape[0]}"
 
 
 class Run(NamedTuple):
@@ -241,28 +191,15 @@ class Run(NamedTuple):
     places: slice
 
 
-class NumpyMatrix:
-    """A matrix in numpy's format: lines of entries one after the other, which are its rows or its columns."""
-
-    def __init__(self, path: Path, key: str | None, data: ByteRanges) -> None:
-        self.name = str(path) if key is None else f"{path}[{key}]"
-        self._key, self._data, self._stamp = key, data, Stamp.of(path)
-        self.shape, self._by_columns, self.dtype, self._offset = array_header(self.name, data)
-        length = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
-        # Pickled objects have no length to go by, and are refused for what they are.
-        if self._offset + length > data.size and not self.dtype.hasobject:
-            raise InvalidInputError(
-                f"{self.name} is truncated: it has {data.size - self._offset} of {length} bytes for shape {self.shape}."
-            )
+class NumpyMatrix(NumpyArray):
+    """A matrix in numpy's format, of which any entries can be read."""
 
     def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
+        """The entries where rows and columns cross; numbers of either rise, slices have a start and a stop."""
         n_rows, n_columns = self.shape
         if self._by_columns:
             return self._picked(_numbers(columns, n_columns), _numbers(rows, n_rows), n_rows).T
         return self._picked(_numbers(rows, n_rows), _numbers(columns, n_columns), n_columns)
-
-    def fingerprint(self) -> Json:
-        return {"kind": "numpy", "member": self._key, **Stamp.of(self._stamp.path).described()}
 
     def _picked(self, lines: IntArray, entries: IntArray, line_length: int) -> AnyArray:
         self._stamp.check()
@@ -297,16 +234,6 @@ class NumpyMatrix:
         if len(data) < length * self.dtype.itemsize:
             raise InvalidInputError(f"{self.name} is damaged: it ends before its last entry.")
         return np.frombuffer(data, self.dtype)
-
-
-def file_matrix(path: Path) -> NumpyMatrix:
-    """The matrix of a .npy file."""
-    return NumpyMatrix(path, None, FileRange(path, 0, Stamp.of(path).size))
-
-
-def member_matrix(path: Path, key: str) -> NumpyMatrix:
-    """The matrix `key` of a .npz file."""
-    return NumpyMatrix(path, key, member_bytes(path, archive_members(path)[key]))
 
 
 def _numbers(chosen: slice | IntArray, size: int) -> IntArray:

@@ -1,36 +1,40 @@
-"""Objects that need not be vectors, for a distance function of the user's own: texts, or rows of numbers.
+"""Objects that need not be vectors: texts, or rows of numbers; and the user's function that compares two of them.
 
 Nothing is ever unpickled: other objects are given as texts that the function understands, such as JSON.
 
-A text file with one object on each line: indexed in one pass over its bytes, then read by runs of lines.
-
-A line ends with a line feed, or a carriage return and a line feed; an empty line is the empty text, but those at the
-end of the file do not count, as in files of delimited text.
-
-One column of a CSV, TSV or Parquet file as text, as it stands: numbers in delimited text are not taken for such.
+A text file has one object on each line. A line ends with a line feed, or a carriage return and a line feed; an empty
+line is the empty text, but those at the end of the file do not count, as in files of delimited text.
 """
 
-import codecs
 import hashlib
+import inspect
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
-from pipeline.errors import EmptySourceError, InvalidInputError
+from pipeline.errors import EmptySourceError, InvalidInputError, described
 from pipeline.numerics import checks
 from pipeline.sources import delimited as row_index
 from pipeline.sources.arrays import STRIP_BYTES, Rows
-from pipeline.sources.delimited import DelimitedTable, RowIndex, content_end
+from pipeline.sources.delimited import DelimitedTable, RowIndex, content_end, content_start
 from pipeline.sources.opening import Url, local_path, open_source, path_kind, place_of, readable
 from pipeline.sources.parquet import ParquetTable
 from pipeline.sources.partitions import GRAIN_ROWS
-from pipeline.sources.source import Source, Stamp, column_number
+from pipeline.sources.source import Source, Stamp, column_number, require_range
 from pipeline.types import FloatArray, IntArray, Json
+
+Objects: TypeAlias = list[str] | FloatArray
+TABLE_KINDS = (".csv", ".tsv", ".parquet")
+LENGTH_BYTES = 8
+Comparing: TypeAlias = Callable[[Any, Any], Any]
 
 
 class TextLines:
@@ -40,7 +44,8 @@ class TextLines:
         self.name, self._path, self._stamp = str(path), path, Stamp.of(path)
         try:
             with path.open("rb") as file:
-                self._index = line_index(file)
+                start = content_start(file)
+                self._index = RowIndex.scanned(file, start, content_end(file, start), with_quotes=False)
         except EOFError as error:
             raise InvalidInputError(f"{self.name} became shorter while it was read; start again.") from error
         self.n_rows = self._index.n_rows
@@ -61,13 +66,7 @@ class TextLines:
 
     def _lines(self, run: int) -> list[str]:
         """All lines of a run."""
-        start, stop = self._index.offsets[run : run + 2].tolist()
-        with self._path.open("rb") as file:
-            file.seek(start)
-            data = file.read(stop - start)
-        if len(data) < stop - start:
-            raise InvalidInputError(f"{self.name} became shorter while it was read; start again.")
-        rows = self._index.rows(run)
+        data, rows = self._index.read_run(self._path, run), self._index.rows(run)
         try:
             lines = data.decode().split("\n")[: len(rows)]
         except UnicodeDecodeError as error:
@@ -76,105 +75,21 @@ class TextLines:
         return [line.removesuffix("\r") for line in lines]
 
 
-def line_index(file: IO[bytes]) -> RowIndex:
-    """Where each run of lines begins, and where the last line ends."""
-    start = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
-    stop = content_end(file, start)
-    if start == stop:
-        return RowIndex(0, np.array([stop]))
-    begins, n_lines = [np.array([start])], 1
-    for feeds in _line_feeds(file, start, stop):
-        # The first feed in this block begins line `n_lines`.
-        begins.append(feeds[-n_lines % row_index.INDEXED_ROWS :: row_index.INDEXED_ROWS] + 1)
-        n_lines += len(feeds)
-    return RowIndex(n_lines, np.concatenate([*begins, np.array([stop])]))
+class TextColumn:
+    """The column of a table that is named `key`, or has that number, as text: numbers in delimited text too."""
 
-
-def _line_feeds(file: IO[bytes], start: int, stop: int) -> Iterator[IntArray]:
-    """The positions of line feeds, block by block."""
-    file.seek(start)
-    while start < stop:
-        data = np.frombuffer(file.read(min(row_index.BLOCK_BYTES, stop - start)), np.uint8)
-        if not len(data):
-            raise EOFError
-        yield start + np.flatnonzero(data == row_index.LINE_FEED)
-        start += len(data)
-
-
-TextColumn: TypeAlias = "DelimitedTexts | ParquetTexts"
-TEXT_TYPES = ("string", "large_string", "string_view")
-
-
-def open_text_column(path: Path, kind: str, key: str) -> TextColumn:
-    """The column named `key`, or with that number, of a file, or of a folder of .parquet files."""
-    return ParquetTexts(path, key) if kind == ".parquet" else DelimitedTexts(path, key)
-
-
-class DelimitedTexts:
-    """A column of delimited text; an empty field is the empty text."""
-
-    def __init__(self, path: Path, key: str) -> None:
-        self._table = DelimitedTable(path)
-        self._column = column_number("key", key, str(path), self._table.column_names)
-        self.name, self.n_rows = _name(path, self._table.column_names[self._column]), self._table.n_rows
-        self.rows_at_once = row_index.INDEXED_ROWS
+    def __init__(self, table: DelimitedTable | ParquetTable, key: str) -> None:
+        self._table = table
+        self._column = column_number("key", key, table.name, table.column_names)
+        self.name = f"column {table.column_names[self._column]!r} of {table.name}"
+        self.n_rows, self.rows_at_once = table.n_rows, row_index.INDEXED_ROWS
+        table.require_texts(self._column)
 
     def read(self, start: int, stop: int) -> list[str]:
-        parts = self._table.parts(start, stop, (self._column,), pa.string())
-        return [text for _, part in parts for text in part.column(0).to_pylist()]
+        return self._table.texts(start, stop, self._column)
 
     def fingerprint(self) -> Json:
         return {**self._table.fingerprint(), "column": self._column}
-
-
-class ParquetTexts:
-    """A column of text, also one of categories that are texts."""
-
-    def __init__(self, path: Path, key: str) -> None:
-        self._table = ParquetTable(path, _parquet_files(path))
-        self._column = column_number("key", key, str(path), self._table.column_names)
-        self.name, self.n_rows = _name(path, self._table.column_names[self._column]), self._table.n_rows
-        self.rows_at_once = row_index.INDEXED_ROWS
-        self._refuse_other_types()
-
-    def read(self, start: int, stop: int) -> list[str]:
-        texts: list[str] = []
-        for first, part in self._table.parts(start, stop, (self._column,)):
-            column = part.column(0)
-            if column.null_count:
-                row = first + int(np.argmax(column.is_null().to_numpy()))
-                raise InvalidInputError(f"{self.name} is null in row {row}; give every row a text, or drop those rows.")
-            texts += column.to_pylist()
-        return texts
-
-    def fingerprint(self) -> Json:
-        return {**self._table.fingerprint(), "column": self._column}
-
-    def _refuse_other_types(self) -> None:
-        _, part = next(self._table.parts(0, 1, (self._column,)))
-        kind: Any = part.column(0).type
-        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if str(plain) not in TEXT_TYPES:
-            raise InvalidInputError(
-                f"{self.name} has type {kind}, not text; choose another with key, or leave key out to take rows of "
-                "numbers for the objects."
-            )
-
-
-def _name(path: Path, column: str) -> str:
-    return f"column {column!r} of {path}"
-
-
-def _parquet_files(path: Path) -> list[Path]:
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if path.is_dir() and len(files) < sum(1 for _ in path.rglob("*.parquet")):
-        raise InvalidInputError(f"source {path} has .parquet files in folders below it; only a flat one is read.")
-    return files
-
-
-Objects: TypeAlias = list[str] | FloatArray
-TABLE_KINDS = (".csv", ".tsv", ".parquet")
-LENGTH_BYTES = 8
 
 
 def open_objects(url: Url, key: str | None = None) -> "ObjectSource":
@@ -184,10 +99,12 @@ def open_objects(url: Url, key: str | None = None) -> "ObjectSource":
         line), or a column of a .csv, .tsv or .parquet file; or rows of numbers from anything that `open_source` reads.
     key: which array of a .npz file or a Zarr group; which column of a table holds texts (all rows of numbers without).
     """
-    path = local_path(os.fspath(url))
+    path = local_path(url)
     with readable(path):
         if path.suffix.lower() == ".txt" and path.is_file():
-            return _of_lines(path, key)
+            if key is not None:
+                raise InvalidInputError(f"key={key!r} names an array or a column; {path} has lines only: leave it out.")
+            return ObjectSource(TextLines(path))
         kind = path_kind(path)
         return _of_table(path, kind, key) if kind in TABLE_KINDS else _of_array(path, key)
 
@@ -214,8 +131,7 @@ class ObjectSource:
 
     def read(self, start: int, stop: int) -> Objects:
         """The objects from `start` up to `stop`: a list of texts, or an array (stop - start, n_columns)."""
-        if not 0 <= start <= stop <= self.n_rows:
-            raise InvalidInputError(f"rows {start} to {stop} are outside of the {self.n_rows} rows of {self.name}.")
+        require_range("rows", start, stop, self.n_rows, self.name)
         return self._rows.read(start, stop)
 
     def take(self, rows: Sequence[int] | IntArray) -> Objects:
@@ -296,12 +212,6 @@ def digest_of_objects(objects: Objects) -> str:
     return digest.hexdigest()
 
 
-def _of_lines(path: Path, key: str | None) -> ObjectSource:
-    if key is not None:
-        raise InvalidInputError(f"key={key!r} names an array or a column; {path} has lines only: leave it out.")
-    return ObjectSource(TextLines(path))
-
-
 def _of_table(path: Path, kind: str, key: str | None) -> ObjectSource:
     if key is None:
         try:
@@ -312,7 +222,7 @@ def _of_table(path: Path, kind: str, key: str | None) -> ObjectSource:
             raise InvalidInputError(
                 f"{error} To take the texts of one column for objects, name it with key."
             ) from error
-    return ObjectSource(open_text_column(path, kind, key))
+    return ObjectSource(TextColumn(ParquetTable(path) if kind == ".parquet" else DelimitedTable(path), key))
 
 
 def _of_array(path: Path, key: str | None) -> ObjectSource:
@@ -333,3 +243,120 @@ def _of_vectors(source: Source) -> ObjectSource:
 
 def _rows_at_once(row_bytes: int) -> int:
     return max(1, min(GRAIN_ROWS, STRIP_BYTES // max(1, row_bytes)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A user's function `package.module:function` of two objects: a distance, or with `is_kernel` an inner product,
+    which may be negative. `source` is the digest of its source where the command was started."""
+
+    function: str
+    is_kernel: bool = False
+    source: str = ""
+
+    @classmethod
+    def named(cls, function: str, is_kernel: bool = False) -> "Comparison":
+        """The function as it is here and now; refused if it cannot be had, before anything runs."""
+        comparison = cls(function, is_kernel)
+        return cls(function, is_kernel, source_of(comparison.imported(), function))
+
+    def __str__(self) -> str:
+        """The setting that names it."""
+        return f"{'kernel' if self.is_kernel else 'metric'}={self.function!r}"
+
+    def table(self, objects: Any, landmarks: Any, rows: Sequence[int], landmark_rows: Sequence[int]) -> FloatArray:
+        """Values (p, b) of objects to landmarks, one call for each; `rows` and `landmark_rows` are where they stand."""
+        values = np.empty((len(objects), len(landmarks)))
+        for i, one in enumerate(objects):
+            for j, other in enumerate(landmarks):
+                values[i, j] = self._value(one, other, rows[i], landmark_rows[j])
+        return values
+
+    def own(self, objects: Any, rows: Sequence[int]) -> FloatArray:
+        """Values (p,) of objects to themselves."""
+        found = [self._value(one, one, row, None) for one, row in zip(objects, rows, strict=True)]
+        return np.array(found, dtype=np.float64)
+
+    def imported(self) -> Comparing:
+        """The function as this process has it."""
+        module, _, name = self.function.partition(":")
+        here = os.getcwd()
+        added = here not in sys.path
+        # As with `python -m`: what stands in the folder of the command can be named.
+        sys.path[:0] = [here] * added
+        try:
+            found: Comparing = getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise InvalidInputError(
+                f"{self} cannot be imported: {error}; it must be installed, or a module in the folder of the command, "
+                "wherever it is evaluated."
+            ) from error
+        except Exception as error:
+            raise InvalidInputError(f"{self} cannot be imported: {described(error)}; mend the module.") from error
+        finally:
+            if added:
+                sys.path.remove(here)
+        if not callable(found):
+            raise InvalidInputError(
+                f"{self} is not a function but {type(found).__name__}; name one as package.module:function."
+            )
+        return found
+
+    @cached_property
+    def _call(self) -> Comparing:
+        call = self.imported()
+        here = source_of(call, self.function)
+        if "" not in (here, self.source) and here != self.source:
+            raise InvalidInputError(
+                f"{self} has another source here than where the command was started, or was edited since: install the "
+                "same everywhere and run the command again."
+            )
+        return call
+
+    def _value(self, one: Any, other: Any, row: int, landmark_row: int | None) -> float:
+        call = self._call
+        try:
+            value = call(one, other)
+        except Exception as error:
+            raise _in_words(error, f"{self} fails for {_pair(row, landmark_row)}: {described(error)}") from error
+        return checks.compared_number(
+            value, self.is_kernel, lambda given: f"{self} gives {given} for {_pair(row, landmark_row)}"
+        )
+
+
+def source_of(call: Comparing, function: str) -> str:
+    """The digest of the files of the modules that name and define a function; empty where they cannot be read.
+
+    What a process has loaded it keeps, whatever becomes of the files: they are read once for it.
+    """
+    if id(call) not in _SOURCES:
+        _SOURCES[id(call)] = call, _digest_of_files(call, function)
+    return _SOURCES[id(call)][1]
+
+
+# By the identity of a function, which stays its own as long as the function is kept with it.
+_SOURCES: dict[int, tuple[Comparing, str]] = {}
+
+
+def _digest_of_files(call: Comparing, function: str) -> str:
+    defined_in = getattr(inspect.unwrap(call), "__module__", None)
+    digest = hashlib.sha256()
+    for module in dict.fromkeys((function.partition(":")[0], defined_in)):
+        path = getattr(sys.modules.get(module or ""), "__file__", None)
+        try:
+            digest.update(hashlib.sha256(Path(path or "").read_bytes()).digest())
+        except OSError:
+            return ""
+    return digest.hexdigest()
+
+
+def _pair(row: int, landmark_row: int | None) -> str:
+    return f"row {row} and " + ("itself" if landmark_row is None else f"the landmark in row {landmark_row}")
+
+
+def _in_words(error: Exception, words: str) -> Exception:
+    """An error of the user's function in our words; faults that may pass keep their kind, or none would try again."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, words)
+    kinds = (kind for kind in (TimeoutError, ConnectionError) if isinstance(error, kind))
+    return next(kinds, InvalidInputError)(words)

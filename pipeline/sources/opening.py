@@ -1,46 +1,25 @@
-"""Which kind of source a path or an object is. Modules that import heavy libraries are imported when wanted.
-
-Zarr arrays that others wrote, through the store's reader for them.
-
-Arrays by the path and the key of what holds them, whatever they are for.
-"""
+"""Which kind of source a path or an object is. Modules that import heavy libraries are imported when wanted."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline.errors import InvalidInputError
 from pipeline.plugins import LOADED
-from pipeline.sources.arrays import Rows, open_array, open_matrix, open_one_of
-from pipeline.sources.numpy_files import (
-    Matrix,
-    archive_members,
-    file_matrix,
-    file_rows,
-    member_matrix,
-    member_rows,
-    open_npy,
-    open_npz,
-)
-from pipeline.sources.source import Column, Source
+from pipeline.sources.arrays import MatrixTable, Rows, chosen_key, open_array, open_one_of
+from pipeline.sources.numpy_files import NumpyMatrix, NumpyRows, archive_members
+from pipeline.sources.source import Column, Source, table_source
 
+if TYPE_CHECKING:
+    from pipeline.store.foreign import ForeignArray
 
-def open_zarr(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
-    """The source of a Zarr array, or of the array `key` of a group, whose ids may be another array of it."""
-    from pipeline.store.foreign import ForeignArray, array_folders, is_array
-
-    if is_array(path):
-        if key is not None:
-            raise InvalidInputError(f"key={key!r} names an array of a Zarr group; {path} is one array: leave it out.")
-        return open_matrix(ForeignArray(path), columns, id_column)
-    arrays = {name: partial(ForeignArray, folder) for name, folder in array_folders(path).items()}
-    return open_one_of(path, arrays, key, columns, id_column)
-
-
+FILE_KINDS = (".npy", ".npz", ".parquet", ".csv", ".tsv")
+KNOWN_KINDS = f"a file of {', '.join(FILE_KINDS)}, a folder of .parquet files, or a Zarr folder"
+ZARR_DESCRIPTIONS = ("zarr.json", ".zarray", ".zgroup")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 Url: TypeAlias = str | os.PathLike[str]
 
 
@@ -50,40 +29,47 @@ class ArrayPlace:
 
     path: Path
     key: str | None = None
-    is_zarr: bool = False
 
     def rows(self) -> Rows:
         """The array, to be read along its first axis."""
-        if self.is_zarr:
-            from pipeline.store.foreign import ForeignArray
+        return self._in_zarr() or NumpyRows(self.path, self.key)
 
-            return ForeignArray(self.path)
-        return file_rows(self.path) if self.key is None else member_rows(self.path, self.key)
-
-    def matrix(self) -> Matrix:
+    def matrix(self) -> "NumpyMatrix | ForeignArray":
         """The array, to be read where rows and columns cross."""
-        if self.is_zarr:
-            from pipeline.store.foreign import ForeignArray
+        return self._in_zarr() or NumpyMatrix(self.path, self.key)
 
-            return ForeignArray(self.path)
-        return file_matrix(self.path) if self.key is None else member_matrix(self.path, self.key)
+    def numbers(self) -> Rows:
+        """The array, of one dimension and of real numbers."""
+        with readable(self.path):
+            rows = self.rows()
+        if rows.dtype.kind not in "fiub":
+            raise InvalidInputError(f"{rows.name} has dtype {rows.dtype}; it must hold real numbers.")
+        if len(rows.shape) != 1:
+            raise InvalidInputError(f"{rows.name} has shape {rows.shape}; it must have 1 dimension.")
+        return rows
+
+    def _in_zarr(self) -> "ForeignArray | None":
+        if not self.path.is_dir():
+            return None
+        from pipeline.store.foreign import ForeignArray
+
+        return ForeignArray(self.path)
 
 
 def place_of(url: Url, key: str | None = None) -> ArrayPlace:
     """Where the array is that a path and a key name; the key may be left out where there is only one."""
-    path = local_path(os.fspath(url))
+    path = local_path(url)
     with readable(path):
         if holds_several(path):
             places = places_in(path)
             return places[chosen_key(path, list(places), key)]
         kind = path_kind(path)
-        if kind not in (".npy", "zarr"):
-            raise InvalidInputError(f"source {path} holds no array; use a .npy or .npz file, or a Zarr array or group.")
-        if key is not None:
-            raise InvalidInputError(
-                f"key={key!r} names an array of a .npz file or a Zarr group; {path} is one array: leave it out."
-            )
-        return ArrayPlace(path, is_zarr=kind == "zarr")
+    if kind not in (".npy", "zarr"):
+        raise InvalidInputError(f"source {path} holds no array; use a .npy or .npz file, or a Zarr array or group.")
+    if key is not None:
+        several = "a Zarr group" if kind == "zarr" else "a .npz file"
+        raise InvalidInputError(f"key={key!r} names an array of {several}; {path} is one array: leave it out.")
+    return ArrayPlace(path)
 
 
 def holds_several(path: Path) -> bool:
@@ -101,17 +87,8 @@ def places_in(path: Path) -> dict[str, ArrayPlace]:
     if path.is_dir():
         from pipeline.store.foreign import array_folders
 
-        return {key: ArrayPlace(folder, is_zarr=True) for key, folder in array_folders(path).items()}
+        return {key: ArrayPlace(folder) for key, folder in array_folders(path).items()}
     return {key: ArrayPlace(path, key) for key in archive_members(path)}
-
-
-def chosen_key(path: Path, keys: list[str], key: str | None) -> str:
-    listed = ", ".join(map(repr, keys)) or "none"
-    if key is None and len(keys) != 1:
-        raise InvalidInputError(f"source {path} holds {len(keys)} arrays; choose one with key: {listed}.")
-    if key is not None and key not in keys:
-        raise InvalidInputError(f"key={key!r} is not in {path}; it holds {listed}.")
-    return keys[0] if key is None else key
 
 
 @contextmanager
@@ -121,12 +98,6 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InvalidInputError(f"source {path} cannot be read: {error}") from error
-
-
-FILE_KINDS = (".npy", ".npz", ".parquet", ".csv", ".tsv")
-KNOWN_KINDS = f"a file of {', '.join(FILE_KINDS)}, a folder of .parquet files, or a Zarr folder"
-ZARR_DESCRIPTIONS = ("zarr.json", ".zarray", ".zgroup")
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
 def open_source(
@@ -146,25 +117,22 @@ def open_source(
     if not isinstance(data, str | os.PathLike):
         _refuse_key(key, "an array")
         return open_array(data, columns, id_column)
-    path = local_path(os.fspath(data))
-    try:
+    path = local_path(data)
+    with readable(path):
         return _open_path(path, key, columns, id_column)
-    except OSError as error:
-        raise InvalidInputError(f"source {path} cannot be read: {error}") from error
 
 
 def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     if path.suffix in LOADED.source_formats:
         opened: Source = LOADED.source_formats[path.suffix](path, key, columns, id_column)
         return opened
+    if holds_several(path):
+        return open_one_of(path, {name: place.rows for name, place in places_in(path).items()}, key, columns, id_column)
     kind = path_kind(path)
-    if kind == ".npz":
-        return open_npz(path, key, columns, id_column)
-    if kind == "zarr":
-        return open_zarr(path, key, columns, id_column)
-    _refuse_key(key, str(path))
-    if kind == ".npy":
-        return open_npy(path, columns, id_column)
+    if kind != "zarr":
+        _refuse_key(key, str(path))
+    if kind in (".npy", "zarr"):
+        return table_source(MatrixTable(place_of(path, key).rows()), columns, id_column)
     if kind == ".parquet":
         from pipeline.sources.parquet import open_parquet
 
@@ -174,9 +142,9 @@ def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id
     return open_delimited(path, columns, id_column)
 
 
-def local_path(data: str | bytes) -> Path:
+def local_path(url: Url | bytes) -> Path:
     """A path that is there."""
-    text = os.fsdecode(data)
+    text = os.fsdecode(url)
     if "://" in text:
         raise InvalidInputError(f"source {text} is a URL; only local paths are read: copy the data here first.")
     path = Path(text)
@@ -187,24 +155,20 @@ def local_path(data: str | bytes) -> Path:
 
 def path_kind(path: Path) -> str:
     """The suffix of a file, or what a folder is of: "zarr" or ".parquet"."""
-    if path.is_dir():
-        return _folder_kind(path)
     suffix = path.suffix.lower()
+    if path.is_dir():
+        if any((path / name).is_file() for name in ZARR_DESCRIPTIONS):
+            return "zarr"
+        if any(path.rglob("*.parquet")):
+            return ".parquet"
+        raise InvalidInputError(
+            f"source {path} is a folder that holds neither .parquet files nor a Zarr description; use {KNOWN_KINDS}."
+        )
     if suffix in COMPRESSED:
         raise InvalidInputError(f"source {path} is compressed as a whole; decompress it first.")
     if suffix not in FILE_KINDS or not path.is_file():
         raise InvalidInputError(f"source {path} is of no known kind; use {KNOWN_KINDS}.")
     return suffix
-
-
-def _folder_kind(path: Path) -> str:
-    if any((path / name).is_file() for name in ZARR_DESCRIPTIONS):
-        return "zarr"
-    if any(path.rglob("*.parquet")):
-        return ".parquet"
-    raise InvalidInputError(
-        f"source {path} is a folder that holds neither .parquet files nor a Zarr description; use {KNOWN_KINDS}."
-    )
 
 
 def _refuse_key(key: str | None, name: str) -> None:

@@ -22,15 +22,15 @@ UNREADABLE = (pa.ArrowException, OSError)
 
 def open_parquet(path: Path, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
     """The source of a .parquet file or a folder of .parquet files."""
-    return table_source(ParquetTable(path, _files(path)), columns, id_column)
+    return table_source(ParquetTable(path), columns, id_column)
 
 
 class ParquetTable:
     """Files of one schema, one after the other. At most one row group is held decoded, the last one read."""
 
-    def __init__(self, path: Path, files: list[Path]) -> None:
+    def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self._stamps = [Stamp.of(file) for file in files]
+        self._stamps = [Stamp.of(file) for file in _files(path)]
         self._groups: list[tuple[int, int]] = []  # (file, row group) of those that have rows
         self._fields = self._scanned()
         self.n_rows = int(self._starts[-1])
@@ -60,7 +60,38 @@ class ParquetTable:
         return block
 
     def labels(self, column: int) -> Labels:
-        return ParquetLabels(copy.copy(self), column, self._fields[column])
+        return ParquetLabels(copy.copy(self), column)
+
+    def type_of(self, column: int) -> Any:
+        """The type of a column's values, also of one of categories."""
+        kind = self._fields[column][1]
+        return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+    def require_texts(self, column: int) -> None:
+        if not _is_text(self.type_of(column)):
+            raise InvalidInputError(
+                f"column {self.column_names[column]!r} of {self.name} has type {self._fields[column][1]}, not text; "
+                "choose another with key, or leave key out to take rows of numbers for the objects."
+            )
+
+    def texts(self, start: int, stop: int, column: int) -> list[str]:
+        """A column of text, also of categories that are texts."""
+        chunks = self.without_nulls(start, stop, column, "key", "a text, or drop those rows")
+        return [text for _, chunk in chunks for text in chunk.to_pylist()]
+
+    def without_nulls(
+        self, start: int, stop: int, column: int, argument: str, wanted: str
+    ) -> Iterator[tuple[int, Any]]:
+        """The values of the column that an argument names, cut like `parts`; every row must have one."""
+        for first, part in self.parts(start, stop, (column,)):
+            values = part.column(0)
+            if values.null_count:
+                row = first + int(np.argmax(values.is_null().to_numpy()))
+                raise InvalidInputError(
+                    f"{argument}: column {self.column_names[column]!r} of {self.name} is null in row {row}; give every "
+                    f"row {wanted}."
+                )
+            yield first, values
 
     def fingerprint(self) -> Json:
         digest = hashlib.sha256()
@@ -146,30 +177,21 @@ class ParquetTable:
 class ParquetLabels:
     """Ids from a column of integers or text."""
 
-    def __init__(self, table: ParquetTable, column: int, field: Field) -> None:
-        self._table, self._column, self._name = table, column, field[0]
-        kind = field[1].value_type if pa.types.is_dictionary(field[1]) else field[1]
-        self._integers = pa.types.is_integer(kind)
-        if not (self._integers or _is_text(kind)):
-            raise InvalidInputError(
-                f"id_column: column {self._name!r} of {table.name} has type {kind}; ids must be integers or text."
-            )
+    def __init__(self, table: ParquetTable, column: int) -> None:
+        self._table, self._column, self._kind = table, column, table.type_of(column)
+        self._name = f"column {table.column_names[column]!r} of {table.name}"
+        if not (pa.types.is_integer(self._kind) or _is_text(self._kind)):
+            raise InvalidInputError(f"id_column: {self._name} has type {self._kind}; ids must be integers or text.")
 
     def read(self, start: int, stop: int) -> AnyArray:
-        parts = [self._ids(first, part.column(0)) for first, part in self._table.parts(start, stop, (self._column,))]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64 if self._integers else np.str_)
+        chunks = self._table.without_nulls(start, stop, self._column, "id_column", "an id")
+        # Categories become what they stand for.
+        values = ((first, np.asarray(chunk.cast(self._kind).to_numpy())) for first, chunk in chunks)
+        parts = [as_ids(ids, self._name, first) for first, ids in values]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64 if pa.types.is_integer(self._kind) else np.str_)
 
     def fingerprint(self) -> Json:
         return {"column": self._column}
-
-    def _ids(self, first_row: int, column: Any) -> AnyArray:
-        if column.null_count:
-            row = first_row + int(np.argmax(column.is_null().to_numpy()))
-            raise InvalidInputError(
-                f"id_column: column {self._name!r} of {self._table.name} is null in row {row}; give every row an id."
-            )
-        plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        return as_ids(np.asarray(plain.to_numpy()), f"column {self._name!r} of {self._table.name}", first_row)
 
 
 def _files(path: Path) -> list[Path]:
@@ -179,7 +201,8 @@ def _files(path: Path) -> list[Path]:
     for file in files:
         if file.parent != path:
             raise InvalidInputError(
-                f"source {path} has .parquet files in folders, such as {file}; only a flat one is read."
+                f"source {path} has .parquet files in folders, such as {file}, which must not be in folders below it; "
+                "only a flat one is read."
             )
     return files
 

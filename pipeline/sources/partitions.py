@@ -1,11 +1,15 @@
-"""How rows are cut into partitions: integers only.
+"""How rows, and comparisons of rows with landmarks, are cut into pieces of work: integers only.
 
 A grain is the unit in which anything is accumulated over rows (sums, digests). Partitions are whole numbers of grains,
 so a figure added up grain by grain in row order has the same bytes whatever the size of the partitions.
+
+A comparison by the user's function may take microseconds or minutes. So even few of them make pieces enough for a
+cluster to share and a crash to lose little; of many the pieces are larger, or keeping track of them would take longer.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 GRAIN_ROWS = 4096
 # Grains of results stored together, if partitions have so many.
@@ -14,6 +18,10 @@ GRAINS_PER_CHUNK = 16
 # they would be so small that each costs more to keep track of than to compute.
 LARGEST_BYTES, SMALLEST_BYTES = 32 << 20, 1 << 19
 MANY_PARTITIONS = 16
+LANDMARKS_EACH = 16
+FEWEST_ROWS, USUAL_ROWS, MOST_ROWS = 8, 256, 65_536
+# Pieces that there are at least and at most, as far as the rows of each may go down and up for it.
+ENOUGH_PIECES, MOST_PIECES = 64, 10_000
 
 
 def automatic_bytes(source_bytes: int) -> int:
@@ -23,10 +31,7 @@ def automatic_bytes(source_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class RowPartitions:
-    """Rows 0 to n_rows in partitions of `grains_each` grains; the last may be shorter.
-
-    Every row is in exactly one partition, and partitions are in row order.
-    """
+    """Rows 0 to n_rows in partitions of `grains_each` grains, in row order; the last may be shorter."""
 
     n_rows: int
     grains_each: int
@@ -60,3 +65,42 @@ class RowPartitions:
         """The rows of each grain of one partition."""
         rows = self.rows(partition)
         return (range(start, min(start + GRAIN_ROWS, rows.stop)) for start in range(rows.start, rows.stop, GRAIN_ROWS))
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Every row with every landmark, in pieces of `rows_each` rows and a batch of landmarks; the last of either may be
+    smaller. Pieces of the same rows follow each other."""
+
+    n_rows: int
+    n_landmarks: int
+
+    @property
+    def n_batches(self) -> int:
+        return -(-self.n_landmarks // LANDMARKS_EACH)
+
+    @cached_property
+    def rows_each(self) -> int:
+        rows = USUAL_ROWS
+        while rows > FEWEST_ROWS and self._pieces(rows) < ENOUGH_PIECES:
+            rows //= 2
+        while rows < MOST_ROWS and self._pieces(rows) > MOST_PIECES:
+            rows *= 2
+        return rows
+
+    @property
+    def count(self) -> int:
+        return self._pieces(self.rows_each)
+
+    def rows(self, piece: int) -> range:
+        """The rows of one piece."""
+        first = piece // self.n_batches * self.rows_each
+        return range(first, min(first + self.rows_each, self.n_rows))
+
+    def landmarks(self, piece: int) -> slice:
+        """The places of its landmarks among all of them."""
+        first = piece % self.n_batches * LANDMARKS_EACH
+        return slice(first, min(first + LANDMARKS_EACH, self.n_landmarks))
+
+    def _pieces(self, rows_each: int) -> int:
+        return self.n_batches * -(-self.n_rows // rows_each)

@@ -1,9 +1,7 @@
-"""Arrays that are kept with a matrix of proximities: which point each of its rows is, and of similarities those of
-points to themselves.
+"""A matrix of dissimilarities or similarities that the user has already: landmarks x points, read by blocks of points.
 
-A matrix of dissimilarities or similarities that the user has already: landmarks x points, read by blocks of points.
-
-Square matrices of all points are one kind of it: any rows can be chosen for landmarks.
+Square matrices of all points are one kind of it: any rows can be chosen for landmarks. Arrays kept with it say which
+point each of its rows is, and how similar points are to themselves.
 
 | symbol | variable | shape |
 |---|---|---|
@@ -15,7 +13,7 @@ Square matrices of all points are one kind of it: any rows can be chosen for lan
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.sources.arrays import Rows
 from pipeline.sources.opening import ArrayPlace, Url, holds_several, place_of, places_in, readable
-from pipeline.sources.source import checked_table
+from pipeline.sources.source import checked_table, require_range
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 Numbers: TypeAlias = Sequence[int] | IntArray
@@ -37,13 +35,26 @@ NO_AFFINITIES = (
 )
 # Landmarks copied at a time when a block is turned around, so that the cache holds their columns.
 TURNED_ROWS = 128
+# Entries that are looked at together: 8 MB.
+BLOCK_ENTRIES = 1 << 20
+
+
+class Entries(NamedTuple):
+    """A matrix (m, p) of landmarks x points, and which rows and columns of the user's they are."""
+
+    name: str
+    matrix: AnyArray
+    rows: Numbers | None
+    columns: Numbers | None
+
+    def described(self, i: np.integer | int, j: np.integer | int) -> str:
+        row = i if self.rows is None else self.rows[int(i)]
+        column = j if self.columns is None else self.columns[int(j)]
+        return f"{self.matrix[i, j]:g} at row {row} (landmark), column {column} (point)"
 
 
 def open_proximities(url: Url, key: str | None = None) -> "ProximitySource":
-    """The matrix of a .npy file, or the array `key` of a .npz file or a Zarr group, or a Zarr array.
-
-    It has a row for each landmark and a column for each point; only entries that are asked for are read.
-    """
+    """The matrix of a .npy file, or the array `key` of a .npz file or a Zarr group, or a Zarr array."""
     return ProximitySource(Path(url), place_of(url, key), key)
 
 
@@ -53,53 +64,34 @@ def open_vector(url: Url, key: str | None = None) -> Rows:
 
 
 class ProximitySource:
-    """Real numbers (m, n) on disk: a row for each landmark, a column for each point."""
+    """Real numbers (m, n) on disk, read where asked for: a row for each landmark, a column for each point."""
 
     def __init__(self, path: Path, place: ArrayPlace, key: str | None) -> None:
         with readable(path):
             self._matrix = place.matrix()
         self.name, self.dtype = self._matrix.name, self._matrix.dtype
         self.shape = checked_table(self.name, self._matrix.shape, self.dtype)
+        self.n_landmarks, self.n_points = self.shape
+        self.is_square = self.n_landmarks == self.n_points
         self._path, self._key = path, key
-
-    @property
-    def n_landmarks(self) -> int:
-        return self.shape[0]
-
-    @property
-    def n_points(self) -> int:
-        return self.shape[1]
-
-    @property
-    def is_square(self) -> bool:
-        return self.n_landmarks == self.n_points
 
     def columns(self, start: int, stop: int, rows: Numbers | None = None) -> FloatArray:
         """Points from `start` up to `stop` as rows (stop - start, m), to all landmarks or those in the given rows.
 
         For a moment the block is held twice, in its own dtype and in double precision.
         """
-        if not 0 <= start <= stop <= self.n_points:
-            raise InvalidInputError(
-                f"columns {start} to {stop} are outside of the {self.n_points} columns of {self.name}."
-            )
+        require_range("columns", start, stop, self.n_points, self.name)
         if rows is None:
             return _turned(self._picked(slice(0, self.n_landmarks), slice(start, stop)))
-        numbers, places = np.unique(checks.row_indices("rows", rows, self.n_landmarks), return_inverse=True)
+        numbers, places = _rising("rows", rows, self.n_landmarks)
         return _turned(self._picked(numbers, slice(start, stop))[places])
 
     def entries(self, rows: Numbers, columns: Numbers) -> FloatArray:
         """The entries (r, c) where any rows, landmarks, and any columns, points, cross."""
-        row_numbers, row_places = np.unique(checks.row_indices("rows", rows, self.n_landmarks), return_inverse=True)
-        column_numbers, column_places = np.unique(
-            checks.row_indices("columns", columns, self.n_points), return_inverse=True
-        )
+        row_numbers, row_places = _rising("rows", rows, self.n_landmarks)
+        column_numbers, column_places = _rising("columns", columns, self.n_points)
         found = self._picked(row_numbers, column_numbers)
         return found[np.ix_(row_places, column_places)].astype(np.float64)
-
-    def companion(self, key: str) -> AnyArray:
-        """The whole array `key` (any length,) that is kept beside the matrix, in its own dtype."""
-        return _whole(self.open_companion(key))
 
     def open_companion(self, key: str) -> Rows:
         """The array `key` (any length,) of the same .npz file or Zarr group, to be read by blocks."""
@@ -127,8 +119,8 @@ def check_dissimilarity_block(
     block: AnyArray, first_column: int, name: str = "dissimilarities", rows: Numbers | None = None
 ) -> None:
     """Refuse what cannot be the dissimilarities (p, m) of the points from `first_column` on to landmarks in `rows`."""
-    columns = np.arange(first_column, first_column + len(block))
-    _refuse_bad_entries(name, block.T, rows, columns, lowest_allowed=0.0)
+    columns = range(first_column, first_column + len(block))
+    _refuse_bad_entries(Entries(name, block.T, rows, columns), lowest_allowed=0.0)
 
 
 def check_similarity_block(
@@ -138,11 +130,10 @@ def check_similarity_block(
     rows: Numbers | None = None,
     are_affinities: bool = False,
 ) -> None:
-    """Refuse what cannot be similarities (p, m): only NaN, infinity and sizes that cannot be squared; of affinities
-    negative ones too."""
-    columns = np.arange(first_column, first_column + len(block))
+    """Refuse NaN, infinity and sizes that cannot be squared among similarities (p, m); negative affinities too."""
+    columns = range(first_column, first_column + len(block))
     lowest_allowed = 0.0 if are_affinities else -checks.LARGEST_SIZE
-    _refuse_bad_entries(name, block.T, rows, columns, lowest_allowed, NO_AFFINITIES)
+    _refuse_bad_entries(Entries(name, block.T, rows, columns), lowest_allowed, NO_AFFINITIES)
 
 
 def landmark_dissimilarities(
@@ -150,13 +141,13 @@ def landmark_dissimilarities(
 ) -> FloatArray:
     """Exactly symmetric dissimilarities (m, m) between landmarks with a zero diagonal, if they are so up to rounding.
 
-    Rounding is what `checks.squared_dissimilarity_matrix` takes for it in their squares. `rows` and `columns` are where
-    the landmarks stand in the user's matrix, for the error.
+    `rows` and `columns` are where the landmarks stand in the user's matrix, for the error.
     """
     matrix = _square(name, between)
-    _refuse_bad_entries(name, matrix, rows, columns, lowest_allowed=0.0)
-    _refuse_asymmetry(name, matrix, matrix**2, rows, columns)
-    _refuse_nonzero_diagonal(name, matrix, rows, columns)
+    entries = Entries(name, matrix, rows, columns)
+    _refuse_bad_entries(entries, lowest_allowed=0.0)
+    _refuse_asymmetry(entries, matrix**2)
+    _refuse_nonzero_diagonal(entries)
     symmetric = (matrix + matrix.T) / 2
     np.fill_diagonal(symmetric, 0.0)
     return symmetric
@@ -167,24 +158,23 @@ def landmark_similarities(
 ) -> FloatArray:
     """Exactly symmetric similarities (m, m) between landmarks, if they are so up to rounding; also indefinite ones."""
     matrix = _square(name, between)
-    _refuse_bad_entries(name, matrix, rows, columns, lowest_allowed=-checks.LARGEST_SIZE)
-    _refuse_asymmetry(name, matrix, matrix, rows, columns)
+    entries = Entries(name, matrix, rows, columns)
+    _refuse_bad_entries(entries, lowest_allowed=-checks.LARGEST_SIZE)
+    _refuse_asymmetry(entries, matrix)
     return (matrix + matrix.T) / 2
 
 
+def _rising(argument: str, numbers: Numbers, size: int) -> tuple[IntArray, IntArray]:
+    """The different ones among the numbers, and where among them each is."""
+    found, places = np.unique(checks.row_indices(argument, numbers, size), return_inverse=True)
+    return found, places
+
+
 def _vector(place: ArrayPlace) -> Rows:
-    with readable(place.path):
-        rows = place.rows()
-    if rows.dtype.kind not in "fiub":
-        raise InvalidInputError(f"{rows.name} has dtype {rows.dtype}; it must hold real numbers.")
-    if len(rows.shape) != 1 or not rows.shape[0]:
+    rows = place.numbers()
+    if not rows.shape[0]:
         raise InvalidInputError(f"{rows.name} has shape {rows.shape}; it must have 1 dimension and not be empty.")
     return rows
-
-
-def _whole(rows: Rows) -> AnyArray:
-    values = rows.read(0, rows.shape[0])
-    return values.astype(values.dtype.newbyteorder("="))
 
 
 def _turned(block: AnyArray) -> FloatArray:
@@ -202,76 +192,50 @@ def _square(name: str, between: AnyArray) -> FloatArray:
     return matrix.astype(np.float64)
 
 
-def _refuse_bad_entries(
-    name: str,
-    matrix: AnyArray,
-    rows: Numbers | None,
-    columns: Numbers | None,
-    lowest_allowed: float,
-    if_negative: str = NO_DISSIMILARITIES,
-) -> None:
-    """Look at a matrix (m, p) once for NaN, infinity, and what is too low or too large; `if_negative` says why and what
-    to do where nothing may be below 0."""
-    if not matrix.size:
-        return
+def _refuse_bad_entries(entries: Entries, lowest_allowed: float, if_negative: str = NO_DISSIMILARITIES) -> None:
+    """Refuse NaN, infinity, and what is too low or too large; `if_negative` says what to do about what is below 0."""
+    name, matrix = entries.name, entries.matrix
     # Written so that NaN, which both would be, leads to the exact look.
-    if matrix.min() >= lowest_allowed and matrix.max() <= checks.LARGEST_SIZE:
+    if not matrix.size or (matrix.min() >= lowest_allowed and matrix.max() <= checks.LARGEST_SIZE):
         return
     bad = ~np.isfinite(matrix)
     if bad.any():
-        i, j = _first(bad)
         raise InvalidInputError(
             f"{name} has {np.count_nonzero(bad)} NaN or infinite entries among those looked at, the first "
-            f"{matrix[i, j]:g} at {_place(i, j, rows, columns)}; all must be finite: fill them, or drop those points."
+            f"{entries.described(*np.argwhere(bad)[0])}; all must be finite: fill them, or drop those points."
         )
     if matrix.min() < lowest_allowed == 0.0:
-        i, j = (int(k) for k in np.unravel_index(int(matrix.argmin()), matrix.shape))
         raise InvalidInputError(
             f"{name} has {np.count_nonzero(matrix < 0)} negative entries among those looked at, the lowest "
-            f"{matrix[i, j]:g} at {_place(i, j, rows, columns)}; {if_negative}."
+            f"{entries.described(*np.unravel_index(matrix.argmin(), matrix.shape))}; {if_negative}."
         )
     checks.require_not_too_large(name, matrix)
 
 
-def _refuse_asymmetry(
-    name: str, matrix: FloatArray, compared: FloatArray, rows: Numbers | None, columns: Numbers | None
-) -> None:
-    """Compare the entries of `compared` with those across the diagonal, and name those of `matrix`."""
+def _refuse_asymmetry(entries: Entries, compared: FloatArray) -> None:
+    """Compare the entries of `compared` with those across the diagonal, and name those of the matrix."""
     sizes = np.abs(compared)
     allowed = checks.SYMMETRY_TOLERANCE * np.maximum(sizes, sizes.T) + checks.ROUNDING_FLOOR * sizes.max()
     beyond: BoolArray = np.abs(compared - compared.T) > allowed
     if beyond.any():
-        deviation = np.where(beyond, np.abs(matrix - matrix.T), 0.0)
-        i, j = (int(k) for k in np.unravel_index(int(deviation.argmax()), deviation.shape))
+        deviation = np.where(beyond, np.abs(entries.matrix - entries.matrix.T), 0.0)
+        i, j = np.unravel_index(deviation.argmax(), deviation.shape)
         raise InvalidInputError(
-            f"{name} is not symmetric between landmarks: {matrix[i, j]:g} at {_place(i, j, rows, columns)} against "
-            f"{matrix[j, i]:g} at {_place(j, i, rows, columns)}, the largest deviation ({deviation[i, j]:g}) of "
+            f"{entries.name} is not symmetric between landmarks: {entries.described(i, j)} against "
+            f"{entries.described(j, i)}, the largest deviation ({deviation[i, j]:g}) of "
             f"{np.count_nonzero(beyond) // 2} pairs; average it with its transpose if that is what you mean."
         )
 
 
-def _refuse_nonzero_diagonal(name: str, matrix: FloatArray, rows: Numbers | None, columns: Numbers | None) -> None:
-    worst = int(np.argmax(matrix.diagonal()))
+def _refuse_nonzero_diagonal(entries: Entries) -> None:
+    matrix = entries.matrix
+    worst = np.argmax(matrix.diagonal())
     if matrix[worst, worst] ** 2 > checks.ROUNDING_FLOOR * matrix.max() ** 2:
         raise InvalidInputError(
-            f"{name} has a nonzero diagonal, {matrix[worst, worst]:g} at {_place(worst, worst, rows, columns)}; the "
-            "dissimilarity of a landmark to its own point must be 0: check which point each landmark is, and whether "
-            "these are similarities."
+            f"{entries.name} has a nonzero diagonal, {entries.described(worst, worst)}; the dissimilarity of a "
+            "landmark to its own point must be 0: check which point each landmark is, and whether these are "
+            "similarities."
         )
-
-
-def _first(bad: BoolArray) -> tuple[int, int]:
-    i, j = np.unravel_index(int(np.argmax(bad)), bad.shape)
-    return int(i), int(j)
-
-
-def _place(i: int, j: int, rows: Numbers | None, columns: Numbers | None) -> str:
-    row, column = i if rows is None else rows[i], j if columns is None else columns[j]
-    return f"row {row} (landmark), column {column} (point)"
-
-
-# Entries that are looked at together: 8 MB.
-BLOCK_ENTRIES = 1 << 20
 
 
 def is_file_of_its_own(key: str) -> bool:

@@ -1,16 +1,9 @@
-"""Single rows of a source, in the fewest reads that do not read much else.
-
-Columns chosen by name or number.
-
-Checks that sources of several kinds share.
-
-What the rest of the pipeline sees of the user's data, and how a choice of columns makes it out of a table.
-"""
+"""What the rest of the pipeline sees of the user's data, and how a choice of columns makes it out of a table."""
 
 import difflib
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +15,12 @@ from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.types import AnyArray, BoolArray, IntArray, Json
 
 Column: TypeAlias = str | int
+Columns: TypeAlias = tuple[int, ...]
 
 # Pandas writes an index without a name so, to CSV and to Parquet; taken for a coordinate it would rule the distances.
 PANDAS_INDEX = re.compile(r"(__index_level_\d+__)?")
+# Rows between two that are wanted are read along with them up to so many bytes: compressed kinds decode as much anyway.
+GAP_BYTES = 1 << 20
 
 
 def chosen_columns(
@@ -116,12 +112,10 @@ def checked_table(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
     return int(shape[0]), int(shape[1])
 
 
-def checked_labels(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], n_rows: int) -> None:
-    """Refuse what cannot name the rows of a table."""
-    if dtype.kind not in "iuUST":
-        raise InvalidInputError(f"id_column: {name} has dtype {dtype}; ids must be integers or text.")
-    if shape != (n_rows,):
-        raise InvalidInputError(f"id_column: {name} has shape {shape}; ids must have shape ({n_rows},), one a row.")
+def require_range(what: str, start: int, stop: int, size: int, name: str) -> None:
+    """Refuse rows or columns outside of those that something has."""
+    if not 0 <= start <= stop <= size:
+        raise InvalidInputError(f"{what} {start} to {stop} are outside of the {size} {what} of {name}.")
 
 
 def as_ids(values: AnyArray, name: str, first_row: int) -> AnyArray:
@@ -159,15 +153,13 @@ def _fits_int64(values: AnyArray) -> BoolArray:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells a file from another, and from itself later: what was learned on opening it holds only as long.
-
-    The time of its entry also changes when only its rights do, so it makes for another fingerprint but no error.
-    """
+    """What tells a file from another, and from itself later: what was learned on opening it holds only as long."""
 
     path: Path
     size: int
     changed: int
     number: int
+    # This time also changes when only the file's rights do: another fingerprint, but no error.
     entered: int = field(compare=False)
 
     @classmethod
@@ -187,9 +179,6 @@ class Stamp:
     def described(self) -> Json:
         place = [str(self.path.resolve()), self.number, self.entered]
         return {"bytes": self.size, "changed": self.changed, "file": place}
-
-
-Columns: TypeAlias = tuple[int, ...]
 
 
 class Source(Protocol):
@@ -252,22 +241,18 @@ class TableSource:
         self._table, self._columns, self._labels = table, columns, labels
 
     def read(self, start: int, stop: int) -> AnyArray:
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         return self._table.read(start, stop, self._columns)
 
     def ids(self, start: int, stop: int) -> AnyArray:
         if self._labels is None:
             raise InvalidInputError(f"{self.name} was opened without ids; name them with id_column.")
-        self._check_rows(start, stop)
+        require_range("rows", start, stop, self.shape[0], self.name)
         return self._labels.read(start, stop)
 
     def fingerprint(self) -> Json:
         ids = None if self._labels is None else self._labels.fingerprint()
         return {**self._table.fingerprint(), "columns": list(self._columns), "id_column": ids}
-
-    def _check_rows(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.shape[0]:
-            raise InvalidInputError(f"rows {start} to {stop} are outside of the {self.shape[0]} rows of {self.name}.")
 
 
 def table_source(
@@ -281,22 +266,13 @@ def table_source(
     return TableSource(table, chosen_columns(columns, id_number, table.name, table.column_names), labels)
 
 
-# Rows between two that are wanted are read along with them up to so many bytes: compressed kinds decode as much anyway.
-GAP_BYTES = 1 << 20
-
-
 def take_rows(source: Source, numbers: IntArray) -> AnyArray:
     """Rows (r, D) of the source by their numbers, rising."""
     rows = np.empty((len(numbers), source.shape[1]), dtype=source.dtype)
-    for first, last in _runs(source, numbers):
-        start = int(numbers[first])
-        rows[first:last] = source.read(start, int(numbers[last - 1]) + 1)[numbers[first:last] - start]
-    return rows
-
-
-def _runs(source: Source, numbers: IntArray) -> Iterator[tuple[int, int]]:
-    """Places of numbers that are read together, from each first up to each last."""
     widest = GAP_BYTES // max(1, source.shape[1] * source.dtype.itemsize)
     bounds = np.flatnonzero(np.diff(numbers) > 1 + widest) + 1
-    ends = [0, *bounds.tolist(), len(numbers)]
-    return ((first, last) for first, last in pairwise(ends) if first < last)
+    for first, last in pairwise([0, *bounds.tolist(), len(numbers)]):
+        if first < last:
+            start = int(numbers[first])
+            rows[first:last] = source.read(start, int(numbers[last - 1]) + 1)[numbers[first:last] - start]
+    return rows

@@ -3,20 +3,18 @@
 Each chunk carries a checksum, because without one a flipped bit reads as a wrong number. A missing chunk is an error,
 not the fill value that Zarr takes it for.
 
-Chunks as Zarr stores them: little-endian bytes, compressed unless it does not pay, a crc32c behind them.
+Chunks are little-endian bytes with a crc32c behind them, compressed where that pays: Blosc groups the bytes of all
+numbers by significance and applies LZ4, which makes the numbers of a run smaller than zstd does in a fifth of the time.
+zarr has Blosc work in one thread, or its bytes would differ from time to time.
 
-Compressed by Blosc: the bytes of like worth of all numbers together, then LZ4. That makes the numbers of a run smaller
-than zstd does, in a fifth of the time. zarr has Blosc work in one thread, without which its bytes would not be the same
-every time.
-
-zarr would do the same through an event loop and a pool of threads, at several times the cost, and those threads would
-fight for cores where every worker has its own. Arrays stay plain Zarr: any reader of it reads them, and a test holds
-these bytes against zarr's.
+zarr would write the same through an event loop and a pool of threads, at several times the cost, and those threads
+would fight for cores where every worker has its own. Arrays stay plain Zarr: any reader of it reads them, and a test
+holds these bytes against zarr's.
 """
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,8 +31,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import MemoryStore
 
 from pipeline.errors import StoreError
-from pipeline.store.backend import Backend
-from pipeline.store.objects import Objects, digest_of
+from pipeline.store.backend import Backend, Objects, digest_of
 from pipeline.types import AnyArray
 
 LEVEL = 5
@@ -42,10 +39,8 @@ CHECKED = (Crc32cCodec(),)
 # As earlier runs have it.
 FORMER, FORMER_COMPRESSOR = (ZstdCodec(level=1), *CHECKED), Zstd(1)
 CHECKSUM_BYTES = 4
-# What is left of the bytes for compression to pay: it costs time, to write and to read.
-WORTHWHILE = 0.6
-# Enough to tell.
-TRIED_BYTES = 1 << 16
+# Compression costs time, so it pays only if it leaves less than this share of the bytes; the first ones tell.
+WORTHWHILE, TRIED_BYTES = 0.6, 1 << 16
 # The checksum of anything with its own checksum behind it, also of nothing.
 REMAINDER = google_crc32c.value(bytes(CHECKSUM_BYTES))
 
@@ -78,18 +73,19 @@ def fill_value(dtype: np.dtype[Any]) -> Any:
 
 
 def encoded(rows: AnyArray, chunk_rows: int, by: Compressor | None, dtype: np.dtype[Any] | None = None) -> memoryview:
-    """The bytes of one chunk, of `dtype` if it is not that of the rows; the last of an array is filled up to the size
-    of the others. Copied once, into the place where the checksum follows."""
+    """The bytes of one chunk, of `dtype` if it is not that of the rows; the last of an array is filled up."""
     kind = (dtype or rows.dtype).newbyteorder("<")
     shape = (chunk_rows, *rows.shape[1:])
     buffer = np.empty(math.prod(shape) * kind.itemsize + CHECKSUM_BYTES, dtype=np.uint8)
+    # Copied once, into the place where the checksum follows.
     whole = buffer[:-CHECKSUM_BYTES].view(kind).reshape(shape)
     whole[: len(rows)] = rows
     whole[len(rows) :] = fill_value(kind)
     if by is not None:
         data = np.frombuffer(by.encode(buffer[:-CHECKSUM_BYTES]), dtype=np.uint8)
         buffer = np.concatenate([data, np.empty(CHECKSUM_BYTES, dtype=np.uint8)])
-    buffer[-CHECKSUM_BYTES:] = np.frombuffer(_checksum(buffer[:-CHECKSUM_BYTES]), dtype=np.uint8)
+    checksum = int(google_crc32c.value(buffer[:-CHECKSUM_BYTES])).to_bytes(CHECKSUM_BYTES, "little")
+    buffer[-CHECKSUM_BYTES:] = np.frombuffer(checksum, dtype=np.uint8)
     return buffer.data
 
 
@@ -112,8 +108,7 @@ def rows_in(n_bytes: int, rows: AnyArray) -> int:
 
 
 def even_rows_in(n_bytes: int, rows: AnyArray, n_rows: int) -> int:
-    """How many of `n_rows` such rows make a chunk of at most about so many bytes: all chunks have as many, or the last
-    one hardly fewer, for what it has fewer would be filled up."""
+    """How many of `n_rows` such rows make a chunk of at most about so many bytes, so that the last is nearly full."""
     return -(-n_rows // max(1, -(-n_rows // rows_in(n_bytes, rows)))) or 1
 
 
@@ -121,10 +116,6 @@ def compression_pays(rows: AnyArray) -> bool:
     """Whether rows become much smaller, by the first of them; digits without a pattern, as of distances, do not."""
     tried = np.ascontiguousarray(rows[: rows_in(TRIED_BYTES, rows)])
     return tried.nbytes == 0 or len(compressor(rows.dtype).encode(tried)) < WORTHWHILE * tried.nbytes
-
-
-def _checksum(data: AnyArray) -> bytes:
-    return int(google_crc32c.value(data)).to_bytes(CHECKSUM_BYTES, "little")
 
 
 class RowArray:
@@ -140,9 +131,7 @@ class RowArray:
         self._compressor = compressor_of(metadata.codecs, self.dtype)
 
     def write(self, first_row: int, rows: AnyArray, rounded: bool = False) -> None:
-        """Write whole chunks: `first_row` starts one, and `rows` ends with one or with the array.
-
-        With `rounded`, rows may be of another precision than the array."""
+        """Write whole chunks, from one's first row to one's last or the array's; only `rounded` changes precision."""
         stop = first_row + len(rows)
         if first_row % self.chunk_rows or (stop % self.chunk_rows and stop != self.shape[0]) or stop > self.shape[0]:
             raise StoreError(
@@ -179,16 +168,20 @@ class RowArray:
         rows = np.empty((len(numbers), *self.shape[1:]), dtype=self.dtype)
         chunks, begins = np.unique(numbers // self.chunk_rows, return_index=True)
         for chunk, begin, end in zip(chunks.tolist(), begins, [*begins[1:], len(numbers)], strict=True):
-            base = chunk * self.chunk_rows
-            block = self.read(base, min(base + self.chunk_rows, self.shape[0]))
-            np.take(block, numbers[begin:end] - base, axis=0, out=rows[begin:end])
+            np.take(self._chunk(chunk), numbers[begin:end] - chunk * self.chunk_rows, axis=0, out=rows[begin:end])
         return rows
+
+    def damaged(self) -> Iterator[str]:
+        """What is wrong with each chunk that cannot be read."""
+        for chunk in range(-(-self.shape[0] // self.chunk_rows)):
+            try:
+                self._chunk(chunk)
+            except StoreError as error:
+                yield str(error)
 
     def _chunk(self, chunk: int) -> AnyArray:
         key = self._chunk_key(chunk)
-        data = self._objects.read_bytes(key)
-        if data is None:
-            raise StoreError(f"{key} is missing from {self._objects.store}.")
+        data = _present(self._objects.store, key)
         try:
             return decoded(data, (self.chunk_rows, *self.shape[1:]), self.dtype, self._compressor)
         except ValueError as error:
@@ -206,9 +199,9 @@ def create_array(
     chunks = (max(1, min(chunk_rows, shape[0])), *(max(1, size) for size in shape[1:]))
     description = _description(tuple(shape), np.dtype(dtype), chunks, compressed)
     objects, key = Objects(store), f"{path}/zarr.json"
-    existing = objects.read_bytes(key)
+    existing = store.read(key)
     if existing == description:
-        objects.adopt(key)
+        store.adopt(key)
     else:
         # One that a power cut left empty or torn says nothing of the chunks beside it, which may be complete.
         if _is_json(existing):
@@ -256,15 +249,13 @@ def _ensure_groups(store: Backend, path: str) -> None:
     objects = Objects(store)
     parts = path.split("/")[:-1]
     for key in ["zarr.json", *("/".join([*parts[: i + 1], "zarr.json"]) for i in range(len(parts)))]:
-        if not objects.exists(key):
+        if not store.exists(key):
             objects.write(key, {"zarr_format": 3, "node_type": "group", "attributes": {}})
 
 
 def open_array(store: Backend, path: str, metadata_digest: str | None = None) -> RowArray:
     """An array to read; with `metadata_digest`, only if its description is still the one that was committed."""
-    data = Objects(store).read_bytes(f"{path}/zarr.json")
-    if data is None:
-        raise StoreError(f"{path}/zarr.json is missing from {store}.")
+    data = _present(store, f"{path}/zarr.json")
     if metadata_digest is not None and digest_of(data) != metadata_digest:
         raise StoreError(f"{path}/zarr.json in {store} is damaged: it is not the one that was committed.")
     try:
@@ -281,7 +272,11 @@ def _metadata(description: bytes) -> ArrayV3Metadata:
 
 def metadata_digest(store: Backend, path: str) -> str:
     """The digest of an array's description, for the commit object that vouches for it."""
-    data = Objects(store).read_bytes(f"{path}/zarr.json")
+    return digest_of(_present(store, f"{path}/zarr.json"))
+
+
+def _present(store: Backend, key: str) -> bytes:
+    data = store.read(key)
     if data is None:
-        raise StoreError(f"{path}/zarr.json is missing from {store}.")
-    return digest_of(data)
+        raise StoreError(f"{key} is missing from {store}.")
+    return data

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,31 +44,27 @@ class ForeignArray:
     def read(self, start: int, stop: int, columns: tuple[int, ...] | None = None) -> AnyArray:
         """Rows from `start` up to `stop`, all columns of them or the given ones."""
         rows = slice(start, stop) if self.shape else ...
-        try:
+        with self._reading(f"rows {start} to {stop}"):
             if columns is None:
                 return np.asarray(self._array[rows])
             return np.asarray(self._array.oindex[rows, np.array(columns)])
-        except Exception as error:  # each codec has exceptions of its own
-            raise InvalidInputError(
-                f"{self.name} cannot be read in rows {start} to {stop}; a chunk is damaged: {error}"
-            ) from error
 
     def pick(self, rows: slice | IntArray, columns: slice | IntArray) -> AnyArray:
         """The entries of a matrix where rows and columns cross; only chunks that hold some of them are read."""
-        try:
+        with self._reading(f"{_described('rows', rows)}, {_described('columns', columns)}"):
             return np.asarray(self._array.oindex[rows, columns])
-        except Exception as error:  # each codec has exceptions of its own
-            raise InvalidInputError(
-                f"{self.name} cannot be read in {_described('rows', rows)}, {_described('columns', columns)}; a chunk "
-                f"is damaged: {error}"
-            ) from error
 
     def fingerprint(self) -> Json:
         """Digest over name, size and time of change of every file of the array."""
-        digest = hashlib.sha256()
-        for line in sorted(_listed(self._folder)):
-            digest.update(line.encode(errors="surrogateescape"))
-        return {"kind": "zarr", "array": str(self._folder.resolve()), "files": digest.hexdigest()}
+        lines = "".join(sorted(_listed(self._folder))).encode(errors="surrogateescape")
+        return {"kind": "zarr", "array": str(self._folder.resolve()), "files": hashlib.sha256(lines).hexdigest()}
+
+    @contextmanager
+    def _reading(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each codec has exceptions of its own
+            raise InvalidInputError(f"{self.name} cannot be read in {place}; a chunk is damaged: {error}") from error
 
 
 def is_array(folder: Path) -> bool:
@@ -77,7 +74,13 @@ def is_array(folder: Path) -> bool:
 
 def array_folders(group: Path) -> dict[str, Path]:
     """The folders of all arrays in and below a group, by their keys."""
-    return {folder.relative_to(group).as_posix(): folder for folder in _arrays_below(group)}
+    found: dict[str, Path] = {}
+    for folder in sorted(path for path in group.iterdir() if path.is_dir()):
+        if is_array(folder):
+            found[folder.name] = folder
+        elif (folder / ".zgroup").is_file() or _node_type(folder) == "group":
+            found |= {f"{folder.name}/{key}": array for key, array in array_folders(folder).items()}
+    return found
 
 
 def group_attributes(group: Path) -> Json:
@@ -92,14 +95,6 @@ def _described(axis: str, chosen: slice | IntArray) -> str:
     if isinstance(chosen, slice):
         return f"{axis} {chosen.start} to {chosen.stop}"
     return f"{len(chosen)} {axis} from {chosen[0]} to {chosen[-1]}" if len(chosen) else f"no {axis}"
-
-
-def _arrays_below(group: Path) -> Iterator[Path]:
-    for folder in sorted(path for path in group.iterdir() if path.is_dir()):
-        if is_array(folder):
-            yield folder
-        elif (folder / ".zgroup").is_file() or _node_type(folder) == "group":
-            yield from _arrays_below(folder)
 
 
 def _node_type(folder: Path) -> str | None:
@@ -158,7 +153,6 @@ def _codecs_v3(codecs: list[Any]) -> Iterator[str]:
 
 def _listed(folder: Path) -> Iterator[str]:
     for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
+        for path in (Path(parent, name) for name in names):
             status = path.stat()
             yield f"{path.relative_to(folder).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n"

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from pipeline.errors import LeaseHeldError
-from pipeline.store.backend import Backend
-from pipeline.store.objects import Objects
+from pipeline.store.backend import Backend, Objects
 from pipeline.types import Json
 
 NAME = re.compile(r"[0-9]{8}\.json")
@@ -62,36 +61,31 @@ def acquire(store: Backend, take_over: bool = False) -> Lease:
     if not objects.create(_key(epoch + 1), mine):
         _, winner = _latest(objects)
         raise LeaseHeldError(f"{store} was taken at this moment by {_described(winner)}; wait for it to end.")
-    for name in _names(objects):
-        if _epoch_of(name) < epoch:
-            objects.delete(f"lease/{name}")
+    for earlier in _epochs(objects):
+        if earlier < epoch:
+            objects.delete(_key(earlier))
     return Lease(store, epoch + 1, mine)
 
 
 def held_since(store: Backend) -> float | None:
     """Since when a run that may still be alive holds the store; None if none does."""
-    objects = Objects(store)
-    epoch, holder = _latest(objects)
+    epoch, holder = _latest(Objects(store))
     if holder is None or holder.get("released") or _is_dead(holder):
         return None
-    return objects.written_at(_key(epoch))
+    return store.written_at(_key(epoch))
 
 
 def _latest(objects: Objects) -> tuple[int, Json | None]:
-    epochs = [_epoch_of(name) for name in _names(objects)]
-    return (max(epochs), objects.read(_key(max(epochs)))) if epochs else (0, None)
+    latest = max(_epochs(objects), default=0)
+    return latest, objects.read(_key(latest)) if latest else None
 
 
-def _names(objects: Objects) -> list[str]:
-    return [name for name in objects.names("lease") if NAME.fullmatch(name)]
+def _epochs(objects: Objects) -> list[int]:
+    return [int(name.removesuffix(".json")) for name in objects.names("lease") if NAME.fullmatch(name)]
 
 
 def _key(epoch: int) -> str:
     return f"lease/{epoch:08d}.json"
-
-
-def _epoch_of(name: str) -> int:
-    return int(name.removesuffix(".json"))
 
 
 def _identity(pid: int) -> Json:

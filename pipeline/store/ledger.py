@@ -18,8 +18,7 @@ from numpy.typing import DTypeLike
 
 from pipeline.errors import StoreError
 from pipeline.store.arrays import RowArray, compression_pays, create_array, even_rows_in, metadata_digest, open_array
-from pipeline.store.backend import Backend
-from pipeline.store.objects import Objects, canonical, digest_of
+from pipeline.store.backend import Backend, Objects, canonical, digest_of
 from pipeline.types import AnyArray, Json
 
 FORMAT_VERSION = 1
@@ -35,10 +34,7 @@ CHUNKS_TAKEN = 32
 
 
 def stage_digest(stage: str, version: int, settings: Json, inputs: Sequence[str]) -> str:
-    """The name under which a stage's results are kept: the same for the same work, and for nothing else.
-
-    `version` is that of the stage's code: results of an earlier one are not taken for this one's.
-    """
+    """The name under which a stage's results are kept: the same for the same work by the same version of its code."""
     identity = {"stage": f"{stage} {version}", "settings": settings, "inputs": list(inputs), "format": FORMAT_VERSION}
     return digest_of(canonical(identity))[:20]
 
@@ -58,18 +54,16 @@ class StageLedger:
     def path(self) -> str:
         return f"{self.stage}/{self.digest}"
 
-    def create(self, name: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int) -> RowArray:
-        """An array that several partitions write, each its own whole chunks."""
-        return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows)
+    def create(
+        self, name: str, shape: Sequence[int], dtype: DTypeLike, chunk_rows: int, compressed: bool = True
+    ) -> RowArray:
+        """An array ready to be written; several partitions may write it, each its own whole chunks."""
+        return create_array(self.store, f"{self.path}/{name}", shape, dtype, chunk_rows, compressed)
 
     def write(self, name: str, rows: AnyArray, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """An array that one partition writes whole, in chunks of about so many bytes.
-
-        They are compressed if that pays for the first rows.
-        """
-        path, chunk_rows = f"{self.path}/{name}", even_rows_in(chunk_bytes, rows, len(rows))
-        pays = compression_pays(rows)
-        array = create_array(self.store, path, rows.shape, rows.dtype, chunk_rows, compressed=pays)
+        """An array that one partition writes whole, in chunks of about so many bytes, compressed if that pays."""
+        chunk_rows = even_rows_in(chunk_bytes, rows, len(rows))
+        array = self.create(name, rows.shape, rows.dtype, chunk_rows, compression_pays(rows))
         if len(rows):
             array.write(0, rows)
 
@@ -80,19 +74,17 @@ class StageLedger:
         return [_part_name(name, partition) for name in arrays]
 
     def write_rounded(self, partition: int, name: str, rows: AnyArray, chunk_rows: int) -> list[str]:
-        """Like `write_parts`, of one array in single precision: a chunk at a time, and not compressed, for the digits
-        of lengths and coordinates have no pattern."""
-        path = f"{self.path}/{_part_name(name, partition)}"
-        array = create_array(self.store, path, rows.shape, np.float32, chunk_rows, compressed=False)
-        array.write(0, rows, rounded=True)
-        return [_part_name(name, partition)]
+        """Like `write_parts`, of one array in single precision, not compressed: digits of lengths have no pattern."""
+        part = _part_name(name, partition)
+        self.create(part, rows.shape, np.float32, chunk_rows, compressed=False).write(0, rows, rounded=True)
+        return [part]
 
     def write_taken(self, partition: int, arrays: dict[str, AnyArray], index: AnyArray, chunk_bytes: int) -> list[str]:
         """Like `write_parts` of every array's rows at `index`, which are taken a few chunks at a time."""
         for name, rows in arrays.items():
             shape, chunk_rows = (len(index), *rows.shape[1:]), even_rows_in(chunk_bytes, rows, len(index))
-            path, pays = f"{self.path}/{_part_name(name, partition)}", compression_pays(rows[index[:chunk_rows]])
-            array = create_array(self.store, path, shape, rows.dtype, chunk_rows, compressed=pays)
+            pays = compression_pays(rows[index[:chunk_rows]])
+            array = self.create(_part_name(name, partition), shape, rows.dtype, chunk_rows, pays)
             step = CHUNKS_TAKEN * array.chunk_rows
             for first in range(0, len(index), step):
                 array.write(first, rows[index[first : first + step]])
@@ -106,27 +98,25 @@ class StageLedger:
         """Declare partitions complete: each with its figures and the digests of the arrays that only it has written."""
         self._objects.declare(
             {
-                self._commit_key(partition): {"figures": figures, "arrays": self._digests(arrays)}
+                self._key(partition): {"figures": figures, "arrays": self._digests(arrays)}
                 for partition, (figures, arrays) in done.items()
             }
         )
 
     def written_at(self, partition: int | None = None) -> float | None:
         """When a partition, or the stage, was declared complete, in seconds since the epoch; None if it was not."""
-        return self._objects.written_at(self._finished_key if partition is None else self._commit_key(partition))
+        return self.store.written_at(self._key(partition))
 
     def flush(self) -> None:
         """Make durable what was written so far, for others to build on."""
-        self._objects.flush()
+        self.store.flush()
 
     def is_complete(self, partition: int) -> bool:
-        return self._objects.exists(self._commit_key(partition))
+        return self.store.exists(self._key(partition))
 
     def committed(self) -> dict[int, Json]:
         """The figures of every complete partition."""
-        return {
-            partition: _declared(self.store, self._commit_key(partition))["figures"] for partition in self.complete()
-        }
+        return {partition: _declared(self.store, self._key(partition))["figures"] for partition in self.complete()}
 
     def complete(self) -> list[int]:
         """Which partitions are complete, rising."""
@@ -135,11 +125,11 @@ class StageLedger:
 
     def vouched_for(self, partition: int) -> list[str]:
         """The names of the arrays that a complete partition alone has written, sorted."""
-        return sorted(_declared(self.store, self._commit_key(partition))["arrays"])
+        return sorted(_declared(self.store, self._key(partition))["arrays"])
 
     def vouched(self) -> list[str]:
         """The names of the arrays that the complete stage vouches for, sorted."""
-        return sorted(_declared(self.store, self._finished_key)["arrays"])
+        return sorted(_declared(self.store, self._key())["arrays"])
 
     def finish(self, n_partitions: int, figures: Json, arrays: Sequence[str] = ()) -> None:
         """Declare the stage complete; refused, with their numbers, while partitions are missing."""
@@ -154,29 +144,27 @@ class StageLedger:
             "commits": self._commits_digest(n_partitions),
             "made_with": made_with(),
         }
-        self._objects.declare({self._finished_key: value})
+        self._objects.declare({self._key(): value})
 
     def finished(self) -> Json | None:
         """The stage's figures if it is complete."""
-        value = self._objects.declared(self._finished_key)
+        value = self._objects.declared(self._key())
         return None if value is None else dict(value["figures"])
 
     def seal(self) -> str:
         """The digest of the object that declares the stage complete; it covers all that the ledger holds."""
-        data = self._objects.read_bytes(self._finished_key)
+        data = self.store.read(self._key())
         if data is None:
-            raise StoreError(f"{self._finished_key} is not in {self.store}: stage {self.stage} is not complete.")
+            raise StoreError(f"{self._key()} is not in {self.store}: stage {self.stage} is not complete.")
         return digest_of(data)
 
     def read(self, name: str, partition: int | None = None) -> RowArray:
         """An array of a complete partition, or of the complete stage; anything else is an error."""
-        key = self._finished_key if partition is None else self._commit_key(partition)
-        return self._opened(key, name)
+        return self._opened(self._key(partition), name)
 
     @cached_property
     def _opened(self) -> Callable[[str, str], RowArray]:
-        """`_opened_array` that keeps what it gave: exchanges ask for the same arrays with every partition, and finding
-        out that they are complete takes longer than reading a slice of them."""
+        """`_opened_array` that keeps what it gave, for to find an array complete takes longer than to read a slice."""
         return lru_cache(ARRAYS_KEPT)(partial(_opened_array, self.store, self.path))
 
     def damaged(self, seal: str | None = None) -> list[str]:
@@ -187,9 +175,9 @@ class StageLedger:
             return [str(error)]
 
     def _damaged_ledger(self, seal: str | None) -> list[str]:
-        finished = self._objects.declared(self._finished_key)
+        finished = self._objects.declared(self._key())
         if seal is not None and (finished is None or self.seal() != seal):
-            return [f"{self._finished_key} in {self.store} is missing or not the one that was published."]
+            return [f"{self._key()} in {self.store} is missing or not the one that was published."]
         if finished is not None and self._commits_digest(finished["n_partitions"]) != finished["commits"]:
             return [f"{self.path}/ledger in {self.store} is damaged: a partition's entry is missing or has changed."]
         return []
@@ -197,28 +185,22 @@ class StageLedger:
     def _damaged_arrays(self) -> list[str]:
         return [
             problem
-            for key in self._entries()
-            for name, digest in _declared(self.store, key)["arrays"].items()
+            for entry in self._objects.names(f"{self.path}/ledger")
+            for name, digest in _declared(self.store, f"{self.path}/ledger/{entry}")["arrays"].items()
             for problem in _array_problems(self.store, f"{self.path}/{name}", digest)
         ]
 
     def _commits_digest(self, n_partitions: int) -> str:
         """One digest over every partition's entry."""
-        entries = (self._objects.read_bytes(self._commit_key(partition)) for partition in range(n_partitions))
+        entries = (self.store.read(self._key(partition)) for partition in range(n_partitions))
         return digest_of(b"".join(digest_of(entry or b"").encode() for entry in entries))
-
-    @property
-    def _finished_key(self) -> str:
-        return f"{self.path}/ledger/finished.json"
-
-    def _entries(self) -> list[str]:
-        return [f"{self.path}/ledger/{name}" for name in self._objects.names(f"{self.path}/ledger")]
 
     def _digests(self, arrays: Sequence[str]) -> dict[str, str]:
         return {name: metadata_digest(self.store, f"{self.path}/{name}") for name in arrays}
 
-    def _commit_key(self, partition: int) -> str:
-        return f"{self.path}/ledger/partition-{partition:08d}.json"
+    def _key(self, partition: int | None = None) -> str:
+        """Of the object that declares a partition complete, or the stage."""
+        return f"{self.path}/ledger/" + ("finished.json" if partition is None else f"partition-{partition:08d}.json")
 
     @property
     def _objects(self) -> Objects:
@@ -251,8 +233,7 @@ def _cpu() -> str:
     """The processor's name: compiled code chooses its instructions by it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _part_name(name: str, partition: int) -> str:
@@ -261,13 +242,6 @@ def _part_name(name: str, partition: int) -> str:
 
 def _array_problems(store: Backend, path: str, digest: str) -> list[str]:
     try:
-        array = open_array(store, path, digest)
+        return list(open_array(store, path, digest).damaged())
     except StoreError as error:
         return [str(error)]
-    problems = []
-    for start in range(0, array.shape[0], array.chunk_rows):
-        try:
-            array.read(start, min(start + array.chunk_rows, array.shape[0]))
-        except StoreError as error:
-            problems.append(str(error))
-    return problems

@@ -37,7 +37,7 @@ class LocalBackend(Backend):
         self._lock, self._flushing = Lock(), Lock()
 
     def __reduce__(self) -> Any:
-        return _reopened, (type(self), self._root, self.read_only)
+        return type(self), (self._root,), {"read_only": self.read_only}
 
     @property
     def root(self) -> Path:
@@ -100,10 +100,8 @@ class LocalBackend(Backend):
             self._unsynced.add(self._path(key))
 
     def flush(self) -> None:
-        """Sync every file written since the last time, and the folders that name them.
-
-        One thread at a time: another's flush may still be syncing this thread's files.
-        """
+        """Sync every file written since the last time, and the folders that name them."""
+        # One thread at a time: another's flush may still be syncing this thread's files.
         with self._flushing:
             with self._lock:
                 files, self._unsynced = self._unsynced, set()
@@ -151,12 +149,6 @@ class LocalBackend(Backend):
 def _syncing_threads() -> ThreadPoolExecutor:
     """Threads that wait for the disk; kept, since starting them takes longer than most syncs."""
     return ThreadPoolExecutor(SYNCED_AT_ONCE, "sync")
-
-
-def _reopened(kind: type[LocalBackend], root: str, read_only: bool) -> LocalBackend:
-    backend = kind(root)
-    backend.read_only = read_only
-    return backend
 
 
 def write_whole(path: str, data: bytes | memoryview, exclusive: bool = False) -> None:

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.store import open_backend
-from pipeline.store.backend import Backend
+from pipeline.store.backend import Backend, Objects
 from pipeline.store.ledger import FORMAT_VERSION, StageLedger
-from pipeline.store.objects import Objects
 from pipeline.types import Json
 
 MARKER, JOURNAL, MANIFEST, PLAN = "trigpoint.json", "journal.json", "manifest.json", "plan.json"
@@ -108,17 +107,15 @@ def write_plan(store: Backend, seconds: Mapping[str, float]) -> None:
 
 def read_plan(store: Backend) -> dict[str, float]:
     """Seconds of each stage, as planned; empty if nothing is known."""
-    try:
-        value = Objects(store).declared(PLAN)
-    except StoreError:
-        value = None  # damaged: only an estimate is lost
-    return {} if value is None else dict(value["seconds"])
+    with suppress(StoreError):  # damaged: only an estimate is lost
+        return dict((Objects(store).declared(PLAN) or {"seconds": {}})["seconds"])
+    return {}
 
 
 def publish(store: Backend, manifest: Json, ledgers: list[StageLedger], version: str | None = None) -> Json:
     """Make these stages the published ones, in one write; none if they are. The manifest as it is published.
 
-    With a version's name, what was published until now stays a version, and from then on it does whatever comes.
+    From the first that has a version's name on, what was published before stays a version.
     """
     stages = {ledger.stage: {"digest": ledger.digest, "seal": ledger.seal()} for ledger in ledgers}
     try:
@@ -142,7 +139,7 @@ def _as_version(value: Json, name: str | None, current: Json | None, kept: Mappi
     none to be kept apart."""
     known = [*([] if current is None else [current]), *kept.values()]
     for state in known:
-        if _without_name(state) == value:
+        if {key: entry for key, entry in state.items() if key not in ("version", "number")} == value:
             return state
     if name is None and not kept and (current is None or "number" not in current):
         return value
@@ -165,10 +162,6 @@ def version_number(manifest: Json) -> int:
     return int(manifest.get("number", 1))
 
 
-def _without_name(manifest: Json) -> Json:
-    return {key: value for key, value in manifest.items() if key not in ("version", "number")}
-
-
 def read_manifest(store: Backend) -> Json | None:
     """What is published, if anything is; a manifest that was changed is an error."""
     return Objects(store).declared(MANIFEST)
@@ -177,14 +170,14 @@ def read_manifest(store: Backend) -> Json | None:
 def published_manifest(store: Backend, version: str | None = None) -> Json:
     """What is published, under a version's name if one is given; an error if there is no such thing."""
     manifest = read_manifest(store) if version is None else read_version(store, version)
-    if manifest is None and version is not None:
-        listed = ", ".join(versions(store)) or "there are none"
-        raise InvalidInputError(f"version={version!r} is not in {store}; versions: {listed}.")
-    if manifest is None:
+    if manifest is not None:
+        return manifest
+    if version is None:
         raise StoreError(
             f"{store} has nothing published yet; run the fit to its end (`trigpoint status` tells how far it is)."
         )
-    return manifest
+    listed = ", ".join(versions(store)) or "there are none"
+    raise InvalidInputError(f"version={version!r} is not in {store}; versions: {listed}.")
 
 
 def versions(store: Backend) -> list[str]:
@@ -262,10 +255,7 @@ def _published_results(store: Backend) -> dict[tuple[str, str], str]:
 
 
 def remove(store: Backend, path: str) -> None:
-    """Delete one stage's results, what vouches for others before them: an interruption never leaves a vouched-for gap.
-
-    The end of the stage goes first, then the partitions' entries, then the data.
-    """
+    """Delete one stage's results. What vouches for data goes before it, or an interruption would leave a gap."""
     objects = Objects(store)
     objects.delete(f"{path}/ledger/finished.json")
     objects.delete_below(f"{path}/ledger")

@@ -19,7 +19,7 @@ from pipeline.results.run import in_words
 from pipeline.settings import fit_settings
 from pipeline.stages.stage import Watch
 from pipeline.store import lease, run
-from pipeline.store.objects import canonical, digest_of
+from pipeline.store.backend import canonical, digest_of
 
 BEFORE_ROWS = [stage for stage in STAGES[: STAGES.index("rows")] if stage != "axes"]
 AFTER_ROWS = list(STAGES[STAGES.index("rows") + 1 :])

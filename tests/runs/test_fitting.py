@@ -19,7 +19,7 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import fit_settings
 from pipeline.stages.publish import PUBLISHED
 from pipeline.store import lease, run
-from pipeline.store.objects import Objects
+from pipeline.store.backend import Objects
 
 COLUMNS = ("residual", "multiplier", "gap", "nearest", "ambiguous", "component")
 

@@ -181,20 +181,20 @@ def test_what_is_outside_of_the_matrix_is_refused(tmp_path, matrix, save):
 @pytest.mark.parametrize("save", [saved_npz, saved_compressed, saved_in_a_group])
 def test_companions_are_other_arrays_kept_with_the_matrix(tmp_path, matrix, save):
     source = save(tmp_path, matrix)
-    found = source.companion("of")
+    found = source.open_companion("of").read(0, len(LANDMARKS))
     np.testing.assert_array_equal(found, LANDMARKS)
     assert found.dtype == LANDMARKS.dtype
     np.testing.assert_array_equal(source.open_companion("of").read(2, 5), LANDMARKS[2:5])
     with pytest.raises(InvalidInputError, match=r"'off' is not an array kept with .*holds '.*of'"):
-        source.companion("off")
+        source.open_companion("off")
     with pytest.raises(InvalidInputError, match=r"has shape \(7, 41\); it must have 1 dimension"):
-        source.companion("d")
+        source.open_companion("d")
 
 
 @pytest.mark.parametrize("save", [saved_npy, saved_zarr])
 def test_a_matrix_alone_has_no_companions(tmp_path, matrix, save):
     with pytest.raises(InvalidInputError, match=r"'of' is not an array kept with .*; give a file of its own for it"):
-        save(tmp_path, matrix).companion("of")
+        save(tmp_path, matrix).open_companion("of")
 
 
 def test_a_vector_is_read_from_a_file_of_its_own(tmp_path):

@@ -10,8 +10,7 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.fanout.rounds import is_passing
-from pipeline.sources.comparison import Comparison
-from pipeline.sources.objects import open_objects
+from pipeline.sources.objects import Comparison, open_objects
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.providers.estimated import Subset

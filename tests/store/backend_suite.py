@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.errors import LeaseHeldError, StoreError
 from pipeline.store import lease, open_backend
+from pipeline.store.backend import Objects
 from pipeline.store.ledger import StageLedger
-from pipeline.store.objects import Objects
 
 N_THREADS = 8
 OUTSIDE = ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "a/", "."]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pipeline.errors import LeaseHeldError, StoreError
 from pipeline.store import lease, local
 from pipeline.store.arrays import create_array, open_array
+from pipeline.store.backend import Objects
 from pipeline.store.ledger import StageLedger, stage_digest
 from pipeline.store.local import LocalBackend
-from pipeline.store.objects import Objects
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from pipeline.numerics.landmarks.subset import (
     semi_least_squares,
     trace_greedy,
 )
-from pipeline.sources.comparison import Comparison, Comparisons
+from pipeline.sources.objects import Comparison
+from pipeline.sources.partitions import Comparisons
 from pipeline.sources.proximities import landmark_dissimilarities
 from pipeline.stages.cost import SECONDS_PER_CALL, Cost, Shape
 from pipeline.stages.providers.objects import ComparedRows, landmark_objects

@@ -15,9 +15,8 @@ import numpy as np
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.landmarks.sampling import random_landmarks
 from pipeline.numerics.models.metrics import dissimilarities_from_similarities
-from pipeline.sources.comparison import Comparison, Comparisons
-from pipeline.sources.objects import Objects, ObjectSource, digest_of_objects
-from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.sources.objects import Comparison, Objects, ObjectSource, digest_of_objects
+from pipeline.sources.partitions import GRAIN_ROWS, Comparisons, RowPartitions
 from pipeline.sources.proximities import landmark_dissimilarities, landmark_similarities
 from pipeline.stages.cost import SECONDS_PER_CALL, Cost, Shape
 from pipeline.stages.providers.provider import BLOCK_BYTES, Candidates, RowProvider
