@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.statistics import Sketch, merged, quantiles, sketch
-from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import IN_ROW_ORDER, gathered
 from pipeline.stages.placing import Placements, Placing, placing_memory
 from pipeline.stages.providers.provider import calibration_of_groups
-from pipeline.stages.stage import Stage
+from pipeline.stages.stage import Cost, Shape, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, IntArray, Json
 

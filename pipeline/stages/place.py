@@ -14,12 +14,11 @@ import numpy as np
 from pipeline.numerics.extension.joint import reconstruct_moments_jointly
 from pipeline.numerics.extension.reconstruction import Moments, arc_of_moments
 from pipeline.numerics.statistics import compared, gap_counts
-from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.placing import Placing, placing_memory
 from pipeline.stages.providers.provider import BLOCK_BYTES
 from pipeline.stages.space import Space
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, IntArray, Json
@@ -222,10 +221,9 @@ class Arcs(SingleStage):
     def inputs(self) -> list[str]:
         return inputs_after(self.placing, self.space, self.placed, self.name)
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        ledger.write("arcs", np.stack([self._arc(row) for row in self.rows]))
-        ledger.write("rows", np.array(self.rows))
-        return {"n_rows": len(self.rows)}, ["arcs", "rows"]
+    def result(self) -> Result:
+        arcs = np.stack([self._arc(row) for row in self.rows])
+        return {"n_rows": len(self.rows)}, {"arcs": arcs, "rows": np.array(self.rows)}
 
     def _arc(self, row: int) -> FloatArray:
         placing = self.placing

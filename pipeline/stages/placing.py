@@ -7,17 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.extension.placement import Answer, Answers
+from pipeline.numerics.extension.placement import Answer, Answers, weighted_answers
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, Moments, MomentSums
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.plugins import TrustColumn
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import Shape
-from pipeline.stages.landmarks import CENTERS, load_answers
 from pipeline.stages.providers.provider import BLOCK_BYTES, Block, Provider
-from pipeline.stages.space import Space, plugin_column, trust_columns
-from pipeline.stages.stage import Outcome
+from pipeline.stages.space import CENTERS, Space, load_any_model, plugin_column, trust_columns
+from pipeline.stages.stage import Outcome, Shape
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 FLAGS = ("ambiguous", "component")
@@ -64,7 +62,7 @@ class Placing:
 
     @cached_property
     def answers(self) -> Answers:
-        return load_answers(self.model.ledger, self.diagonal_weight)
+        return weighted_answers(load_any_model(self.model.ledger), self.diagonal_weight)
 
     @property
     def classical(self) -> LandmarkModel:

@@ -19,8 +19,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.mds import Preprocessing, principal_axes, scatter_matrix
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Cost, Outcome, Shape, Stage
 from pipeline.stages.validate import Validate, usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
@@ -87,9 +86,7 @@ class Axes(Stage):
     standardize: bool
     n_axes: int
     name = "axes"
-
-    def settings(self) -> Json:
-        return {"n_axes": self.n_axes, "standardize": self.standardize}
+    depends_on = ("n_axes", "standardize")
 
     def inputs(self) -> list[str]:
         return [str(self.validated.figures["content"])]

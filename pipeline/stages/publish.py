@@ -18,10 +18,9 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension.placement import TRUST
 from pipeline.numerics.mds import rigid_motion, rms_distance, shared_rows
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.exchange import gather_rows
 from pipeline.stages.space import registered
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.stage import Cost, Outcome, Result, RowStage, Shape, SingleStage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
@@ -43,7 +42,7 @@ class Register(SingleStage):
     def inputs(self) -> list[str]:
         return [self.landmarks.digest, self.published.digest, self.embedded.ledger.digest]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         rows = np.sort(self.landmarks.read("rows").read())
         onto = self.published.read("projection").take(rows)
         points = embedded_rows(self.embedded, rows, self.n_components)
@@ -51,12 +50,10 @@ class Register(SingleStage):
         self._require_enough(int(shared.sum()), len(rows))
         points, onto = points[shared], onto[shared]
         motion = rigid_motion(points, onto)
-        ledger.write("turn", motion.turn)
-        ledger.write("shift", motion.shift)
         after, spread = rms_distance(motion.apply(points), onto), rms_distance(onto, onto.mean(axis=0))
         figures = {"n_shared": len(points), "rank": motion.rank, "spread": spread, "rms_after": after}
         figures |= {"rms_before": rms_distance(points, onto), "relative_rms": after / spread if spread else 0.0}
-        return figures, ["turn", "shift"]
+        return figures, {"turn": motion.turn, "shift": motion.shift}
 
     def _require_enough(self, n_shared: int, n_landmarks: int) -> None:
         if n_shared <= self.n_components:
@@ -88,7 +85,7 @@ PUBLISHED = (*COORDINATES, *TRUST, *FLAGS)
 
 
 @dataclass(frozen=True)
-class Publish(Stage):
+class Publish(RowStage):
     """Arrays named in `coordinates`, `columns` and `flags`, a row for each row of the source.
 
     `embedded` has the coordinates and columns side by side in `values`; a registration turns the coordinates.
@@ -104,15 +101,9 @@ class Publish(Stage):
     name = "publish"
     version = 3
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
-
     def inputs(self) -> list[str]:
         registration = [] if self.registration is None else [self.registration.ledger.digest]
         return [self.embedded.ledger.digest, *registration]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
 
     def prepare(self, ledger: StageLedger) -> None:
         for name in self._names:

@@ -1,14 +1,14 @@
 """Stage 1, validate: one scan of the source, before anything expensive.
 
-Every entry is looked at once: finite or not, its size, the digest of each grain of rows, and the mean, spread and range
-of each column, which preprocessing needs. Sums are kept by grain, so that none depends on the size of the partitions.
-The id column, if there is one, is copied into the run, so that results can be exported with it when the source is gone.
+It finds whether entries are finite, the largest, the digest of each grain of rows, and the mean, spread and range of
+each column, which preprocessing needs. Sums are kept by grain, so that none depends on the size of the partitions. The
+id column, if there is one, is copied into the run, so that results can be exported with it when the source is gone.
 """
 
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.stage import Stage
+from pipeline.stages.stage import Cost, RowStage, Shape, written
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, Json
 
@@ -28,20 +27,22 @@ LARGEST_EXACT = 2**53
 Missing = Literal["error", "drop"]
 
 
-@dataclass(frozen=True)
-class Validate(Stage):
-    """Scan a source. Its results are named by the source's cheap fingerprint; what follows, by the content's digest.
+class Fingerprinted(Protocol):
+    """What a scan needs of any source."""
 
-    With `missing` "drop", rows with NaN or infinite entries stay in the row count but take no part in anything.
-    """
+    def fingerprint(self) -> Json: ...
 
-    source: Source
-    partitions: RowPartitions
-    missing: Missing = "error"
+
+def fingerprint_of(source: Fingerprinted) -> str:
+    """What names a source before all of it is read."""
+    return repr(sorted(source.fingerprint().items()))
+
+
+class Scan(RowStage):
+    """A scan of a source, named by its fingerprint, which is cheap; what follows is named by the content's digest."""
+
+    source: Fingerprinted
     name = "validate"
-
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "missing": self.missing}
 
     def inputs(self) -> list[str]:
         return [self._fingerprint]
@@ -49,10 +50,32 @@ class Validate(Stage):
     @cached_property
     def _fingerprint(self) -> str:
         # Once: of an array it takes a pass over the data.
-        return repr(sorted(self.source.fingerprint().items()))
+        return fingerprint_of(self.source)
 
-    def n_partitions(self) -> int:
-        return self.partitions.count
+    def content(self, figures: dict[int, Json], *about: object) -> Json:
+        """The digest of the content, by those of all grains and what is known `about` it, and how it was cut."""
+        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
+        digest = hashlib.sha256(repr((*about, digests)).encode()).hexdigest()
+        return {"content": digest, "rows_each": self.partitions.rows_each}
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(
+            memory=3 * shape.partition_bytes + 24 * GRAIN_ROWS * shape.n_columns,
+            seconds=0.1 + 6e-9 * shape.source,
+            disk=32 * shape.n_columns * (shape.n_rows // GRAIN_ROWS + 1),
+            tasks=shape.n_partitions,
+        )
+
+
+@dataclass(frozen=True)
+class Validate(Scan):
+    """With `missing` "drop", rows with NaN or infinite entries stay in the row count but take no part in anything."""
+
+    source: Source
+    partitions: RowPartitions
+    missing: Missing = "error"
+    depends_on = ("missing",)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
@@ -65,7 +88,7 @@ class Validate(Stage):
             "n_bad_rows": int(np.count_nonzero(~usable)),
             "bad_rows": (np.flatnonzero(~usable)[:LISTED_ROWS] + rows.start).tolist(),
         }
-        arrays = self._ids(ledger, partition) if self.source.has_ids else []
+        arrays = write_ids(ledger, partition, self.source, rows)
         if self._refuses(figures):
             return figures, arrays  # the stage will fail, and moments would overflow
         return figures, arrays + ledger.write_parts(partition, _summaries(block, usable))
@@ -81,16 +104,13 @@ class Validate(Stage):
                 f"{self.source.name} holds whole numbers up to {largest:.0f}, beyond 2^53 = {LARGEST_EXACT}, where "
                 "double precision rounds them and distinct rows become the same; subtract an offset or rescale."
             )
-        ranges = self._merged_ranges(ledger)
+        ranges = _spanned(np.stack([ledger.part("ranges", part).read() for part in range(self.partitions.count)]))
         n_rows, n_columns = self.source.shape
         self._refuse_content(ranges, largest, n_rows - n_bad)
-        ledger.write("moments", self._merged_moments(ledger))
-        ledger.write("ranges", ranges)
-        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
-        content = hashlib.sha256(repr((self.source.shape, self.source.dtype.str, digests)).encode()).hexdigest()
-        report = {"content": content, "largest": largest, "n_rows": n_rows, "n_columns": n_columns}
-        report |= {"n_dropped_rows": n_bad, "dtype": self.source.dtype.str, "rows_each": self.partitions.rows_each}
-        return report, ["moments", "ranges"]
+        report = self.content(figures, self.source.shape, self.source.dtype.str)
+        report |= {"largest": largest, "n_rows": n_rows, "n_columns": n_columns, "n_dropped_rows": n_bad}
+        arrays = {"moments": self._merged_moments(ledger), "ranges": ranges}
+        return written(ledger, {**report, "dtype": self.source.dtype.str}, arrays)
 
     def _refuse_content(self, ranges: FloatArray, largest: float, n_usable: int) -> None:
         if (ranges[0] == ranges[1]).all():
@@ -101,10 +121,6 @@ class Validate(Stage):
     def _refuses(self, figures: Json) -> bool:
         bad = self.missing == "error" and figures["bad_entries"] > 0
         return bool(bad or figures["largest"] > checks.LARGEST_SIZE)
-
-    def _ids(self, ledger: StageLedger, partition: int) -> list[str]:
-        rows = self.partitions.rows(partition)
-        return ledger.write_parts(partition, {"ids": as_numbers(self.source.ids(rows.start, rows.stop))})
 
     def _refuse_bad_entries(self, figures: list[Json], n_bad_rows: int) -> None:
         if n_bad_rows == self.source.shape[0]:
@@ -130,19 +146,6 @@ class Validate(Stage):
                     total = merged_moments(total, n_seen, part, count)
                     n_seen += count
         return total
-
-    def _merged_ranges(self, ledger: StageLedger) -> FloatArray:
-        return _spanned(np.stack([ledger.part("ranges", part).read() for part in range(self.partitions.count)]))
-
-    @staticmethod
-    def cost(shape: Shape) -> Cost:
-        scanned = 24 * GRAIN_ROWS * shape.n_columns
-        return Cost(
-            memory=3 * shape.partition_bytes + scanned,
-            seconds=0.1 + 6e-9 * shape.source,
-            disk=32 * shape.n_columns * (shape.n_rows // GRAIN_ROWS + 1),
-            tasks=shape.n_partitions,
-        )
 
 
 def usable_rows(block: AnyArray) -> BoolArray:
@@ -197,6 +200,13 @@ def merged_moments(first: FloatArray, n_first: int, second: FloatArray, n_second
     shift = second[0] - first[0]
     mean = first[0] + shift * (n_second / n)
     return np.stack([mean, first[1] + second[1] + shift**2 * (n_first * n_second / n)])
+
+
+def write_ids(ledger: StageLedger, partition: int, source: Source, rows: range) -> list[str]:
+    """Keep the ids of a partition's rows, if there are any."""
+    return (
+        ledger.write_parts(partition, {"ids": as_numbers(source.ids(rows.start, rows.stop))}) if source.has_ids else []
+    )
 
 
 def as_numbers(ids: AnyArray) -> AnyArray:

@@ -30,11 +30,9 @@ from pipeline.numerics.geodesics.graph import (
     disconnected_message,
 )
 from pipeline.numerics.neighbors.exact import refine_neighbors
-from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.graph.ordered import OrderedNodes
-from pipeline.stages.stage import Outcome, SingleStage
-from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Cells that each cell searches in any case, the nearest that hold outsiders.
 N_PROBES = 16
@@ -68,25 +66,19 @@ class Components(SingleStage):
     policy: ComponentPolicy
     edges_from: str = "neighbors"
     name = "components"
+    depends_on = ("policy",)
+    reads = ("graph",)
 
-    def settings(self) -> Json:
-        return {"policy": self.policy}
-
-    def inputs(self) -> list[str]:
-        return [self.graph.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         checks.one_of("policy", self.policy, POLICIES)
         sizes, n_components = self.graph.figures["largest_components"], self.graph.figures["n_components"]
         if n_components > 1 and self.policy == "error":
             raise DisconnectedGraphError(self._refusal(sizes, n_components))
         links, exact = self._links() if n_components > 1 and self.policy == "bridge" else (ShortestLinks.of(0), True)
         arrays = {"starts": links.ends[:, 2], "ends": links.ends[:, 3], "lengths": links.lengths}
-        for name, values in arrays.items():
-            ledger.write(name, values)
         n_kept = sizes[0] if self.policy == "largest" else self.ordered.figures["n_nodes"]
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
-        return {**report, "n_bridges": len(links.lengths), "exact": exact}, list(arrays)
+        return {**report, "n_bridges": len(links.lengths), "exact": exact}, arrays
 
     def _refusal(self, sizes: list[int], n_components: int) -> str:
         if self.edges_from not in REMEDIES:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.geodesics.graph import UnionFind, symmetric_csr
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Cost, GroupStage, Outcome, Shape
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
-from pipeline.types import AnyArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 LISTED_COMPONENTS = 10
 EDGES_OUT = ("sources_out", "targets_out", "weights_out", "counts_out")
@@ -23,6 +22,12 @@ EdgeList = tuple[AnyArray, AnyArray, AnyArray]
 def group_bounds(ordered: Outcome) -> IntArray:
     """The first node of every group, and the number of nodes."""
     return np.concatenate([[0], np.cumsum(ordered.figures["nodes_each"])]).astype(np.int64)
+
+
+def kept_nodes(graph: Outcome, components: Outcome) -> BoolArray:
+    """Whether each node is embedded: all of them, or those of the largest component."""
+    labels = graph.ledger.read("components").read()
+    return np.asarray(labels < 1) if components.figures["n_kept"] < len(labels) else np.ones(len(labels), np.bool_)
 
 
 def edges_out(bounds: IntArray, group: int, neighbors: AnyArray, distances: FloatArray) -> dict[str, AnyArray]:
@@ -40,7 +45,7 @@ def edges_out(bounds: IntArray, group: int, neighbors: AnyArray, distances: Floa
 
 
 @dataclass(frozen=True)
-class Graph(Stage):
+class Graph(GroupStage):
     """Symmetric CSR of each group's nodes: offsets within the group, targets by number in the whole graph.
 
     `joined` (n,) is the lowest node that each node of the group reaches within it.
@@ -50,12 +55,7 @@ class Graph(Stage):
     neighbors: Outcome
     name = "graph"
     version = 3
-
-    def inputs(self) -> list[str]:
-        return [self.neighbors.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return len(self.ordered.figures["nodes_each"])
+    reads = ("neighbors",)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         first, last = (int(bound) for bound in group_bounds(self.ordered)[partition : partition + 2])

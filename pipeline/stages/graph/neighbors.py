@@ -28,7 +28,6 @@ from pipeline.numerics.neighbors.spatial import (
     reaching,
     within_reach,
 )
-from pipeline.stages.cost import SEARCH, Cost, Shape
 from pipeline.stages.graph.graph import edges_out, group_bounds
 from pipeline.stages.graph.ordered import (
     GROUPS_IN_MEMORY,
@@ -38,7 +37,7 @@ from pipeline.stages.graph.ordered import (
     empty_lists,
     node_keys,
 )
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.stage import SEARCH, Cost, GroupStage, Outcome, Result, Shape, SingleStage
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -112,14 +111,10 @@ class Probes(SingleStage):
     recall: float
     name = "probes"
     version = 2
+    depends_on = ("n_neighbors", "seed", "recall")
+    reads = ("ordered",)
 
-    def settings(self) -> Json:
-        return {"n_neighbors": self.n_neighbors, "seed": self.seed, "recall": self.recall}
-
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes = OrderedNodes(self.cells, self.ordered)
         if self.n_neighbors >= nodes.n_nodes:
             raise InvalidInputError(
@@ -127,18 +122,18 @@ class Probes(SingleStage):
                 f"has {nodes.n_nodes} distinct rows)."
             )
         if self.ordered.figures["n_columns"] <= FEW_DIMENSIONS:
-            return {"n_probes": 0, "recall": 1.0, "audited": 0}, []
+            return {"n_probes": 0, "recall": 1.0, "audited": 0}, {}
         n_sampled = CHOOSING_NODES + AUDITED_NODES
         # With too few nodes for two samples, searching everywhere costs little.
         if self.recall == 1 or nodes.n_nodes < n_sampled:
-            return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": min(nodes.n_nodes, AUDITED_NODES)}, []
+            return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": min(nodes.n_nodes, AUDITED_NODES)}, {}
         drawn = np.random.default_rng(self.seed).choice(nodes.n_nodes, n_sampled, replace=False)
         order = np.argsort(drawn)
         ranks = np.empty((n_sampled, self.n_neighbors), dtype=np.int64)
         ranks[order] = self._cell_ranks(nodes, drawn[order])
         n_probes = self._enough_probes(nodes.n_cells, ranks[:CHOOSING_NODES])
         recall = float((ranks[CHOOSING_NODES:] < n_probes).mean())
-        return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, []
+        return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, {}
 
     def _enough_probes(self, n_cells: int, ranks: IntArray) -> int:
         """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""
@@ -167,7 +162,7 @@ class Probes(SingleStage):
 
 
 @dataclass(frozen=True)
-class Neighbors(Stage):
+class Neighbors(GroupStage):
     """Distances and node numbers of the k nearest of every node, group by group, and which of them are of other groups;
     and those of some rows apart, which later stages take as if they were new."""
 
@@ -178,15 +173,8 @@ class Neighbors(Stage):
     seed: int
     name = "neighbors"
     version = 4
-
-    def settings(self) -> Json:
-        return {"n_neighbors": self.n_neighbors, "seed": self.seed}
-
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest, self.probes.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return len(self.ordered.figures["nodes_each"])
+    depends_on = ("n_neighbors", "seed")
+    reads = ("ordered", "probes")
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = OrderedNodes(self.cells, self.ordered)

@@ -24,10 +24,9 @@ from pipeline.numerics.neighbors.spatial import (
     sample_size,
 )
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import SEARCH, Cost, Shape
 from pipeline.stages.exchange import EXCHANGE_BYTES
 from pipeline.stages.preprocess import PreparedSource, n_usable, rows_of_rank
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.stage import SEARCH, Cost, Outcome, Result, RowStage, Shape, SingleStage, Stage
 from pipeline.stages.validate import usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, IntArray, Json
@@ -41,24 +40,18 @@ class Cells(SingleStage):
     partitions: RowPartitions
     seed: int
     name = "cells"
-
-    def settings(self) -> Json:
-        return {"seed": self.seed}
+    depends_on = ("seed",)
 
     def inputs(self) -> list[str]:
         return self.data.identity
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        sample = self._sample()
-        centers = cell_centers(sample, cell_count(n_usable(self.data)), self.seed)
-        ledger.write("centers", centers)
-        return {"n_cells": len(centers)}, ["centers"]
-
-    def _sample(self) -> AnyArray:
-        """Rows drawn by their rank among the usable ones, so that the sample does not depend on how they are cut."""
-        size = sample_size(n_usable(self.data), self.data.n_columns)
-        chosen = np.sort(np.random.default_rng(self.seed).choice(n_usable(self.data), size, replace=False))
-        return rows_of_rank(self.data, self.partitions, chosen)[0]
+    def result(self) -> Result:
+        n = n_usable(self.data)
+        chosen = np.random.default_rng(self.seed).choice(n, sample_size(n, self.data.n_columns), replace=False)
+        # By rank among the usable rows, so that the sample does not depend on how they are cut.
+        sample, _ = rows_of_rank(self.data, self.partitions, np.sort(chosen))
+        centers = cell_centers(sample, cell_count(n), self.seed)
+        return {"n_cells": len(centers)}, {"centers": centers}
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -70,7 +63,7 @@ class Cells(SingleStage):
 
 
 @dataclass(frozen=True)
-class Assign(Stage):
+class Assign(RowStage):
     """Every row's cell; each partition's rows written in the order of their cells."""
 
     data: PreparedSource
@@ -79,14 +72,8 @@ class Assign(Stage):
     name = "assign"
     version = 2
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
-
     def inputs(self) -> list[str]:
         return [*self.data.identity, self.cells.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
@@ -130,12 +117,8 @@ class Order(Stage):
     rows_each: int
     name = "order"
     version = 2
-
-    def settings(self) -> Json:
-        return {"rows_each": self.rows_each}
-
-    def inputs(self) -> list[str]:
-        return [self.assigned.ledger.digest]
+    depends_on = ("rows_each",)
+    reads = ("assigned",)
 
     def n_partitions(self) -> int:
         return len(_groups(self._counts(), self.rows_each)) - 1

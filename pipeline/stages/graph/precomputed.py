@@ -23,9 +23,9 @@ from pipeline.numerics.landmarks.sampling import drawn
 from pipeline.numerics.neighbors.radius import RadiusLists, joined_pairs
 from pipeline.sources.graphs import GraphSource, digest_of_graph
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import LISTED_EDGE, SEARCH, Cost, Shape
 from pipeline.stages.graph.ragged import UnevenGraph, as_new, nearest_in_lists, write_group
-from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.stages.stage import LISTED_EDGE, SEARCH, Cost, Outcome, Result, Shape, SingleStage
+from pipeline.stages.validate import fingerprint_of
 from pipeline.store.ledger import StageLedger
 from pipeline.types import IntArray, Json
 
@@ -42,9 +42,9 @@ class LoadGraph(SingleStage):
         return {"input": "graph"}
 
     def inputs(self) -> list[str]:
-        return [repr(sorted(self.source.fingerprint().items()))]
+        return [fingerprint_of(self.source)]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         graph = self.source.load()
         largest = float(graph.data.max())
         if largest == 0:
@@ -55,10 +55,8 @@ class LoadGraph(SingleStage):
         offsets, targets, lengths = renumbered(graph, node_at, place_of)
         arrays = {"offsets": offsets, "targets": targets, "lengths": lengths}
         arrays |= {"node_at": node_at, "place_of": place_of}
-        for name, values in arrays.items():
-            ledger.write(name, values)
         report = {"content": digest_of_graph(graph), "largest": largest, "n_rows": graph.shape[0], "n_columns": 0}
-        return {**report, "n_dropped_rows": 0, "n_edges": len(targets) // 2}, list(arrays)
+        return {**report, "n_dropped_rows": 0, "n_edges": len(targets) // 2}, arrays
 
     @staticmethod
     def cost(shape: Shape) -> Cost:

@@ -16,12 +16,11 @@ from pipeline.numerics import checks
 from pipeline.numerics.landmarks.sampling import drawn
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, within_reach
-from pipeline.stages.cost import LISTED_EDGE, SEARCH, Cost, Shape, machine_memory
 from pipeline.stages.graph.components import MARGIN, distances
 from pipeline.stages.graph.neighbors import NO_GROUP, Probes, enough_neighbors_among, seconds_of_probing
 from pipeline.stages.graph.ordered import GROUPS_IN_MEMORY, NODE_BITS, OrderedNodes, node_keys
 from pipeline.stages.graph.ragged import UnevenGraph, as_new, nearest_in_lists, rising_lists, write_group
-from pipeline.stages.stage import Outcome, SingleStage
+from pipeline.stages.stage import LISTED_EDGE, SEARCH, Cost, Outcome, Result, Shape, SingleStage, machine_memory
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -46,14 +45,10 @@ class RadiusProbes(SingleStage):
     exponent: int
     seed: int
     name = "probes"
+    depends_on = ("radius", "exponent", "seed")
+    reads = ("ordered",)
 
-    def settings(self) -> Json:
-        return {"radius": self.radius, "exponent": self.exponent, "seed": self.seed}
-
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes = OrderedNodes(self.cells, self.ordered)
         size = min(nodes.n_nodes, SAMPLED_NODES)
         sample = np.sort(np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False))
@@ -63,7 +58,7 @@ class RadiusProbes(SingleStage):
         # Each has itself in its list.
         mean = n_pairs / size - 1
         self._require_sensible(mean, size, nodes.n_nodes)
-        return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": 0, "mean_neighbors": mean}, []
+        return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": 0, "mean_neighbors": mean}, {}
 
     def _require_sensible(self, mean: float, size: int, n_nodes: int) -> None:
         seen = f"seen on {size:,} of {n_nodes:,} distinct points"
@@ -97,12 +92,8 @@ class RadiusGraph(UnevenGraph):
     exponent: int
     seed: int
     name = "graph"
-
-    def settings(self) -> Json:
-        return {"radius": self.radius, "exponent": self.exponent, "seed": self.seed}
-
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest, self.probes.ledger.digest]
+    depends_on = ("radius", "exponent", "seed")
+    reads = ("ordered", "probes")
 
     @property
     def nodes_each(self) -> list[int]:

@@ -21,25 +21,18 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
 from pipeline.numerics.neighbors.radius import RadiusLists, rows_with_and_without_last
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
-from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.graph.graph import group_bounds
 from pipeline.stages.graph.ragged import held_out_lists
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Cost, Outcome, Shape, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 Csr = tuple[IntArray, IntArray, AnyArray]
 Links = tuple[IntArray, IntArray, AnyArray]
 NO_GRAPH = PathGraph(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 # More than a worker's share of a core, for a moment: others have nothing to do, or load the same.
 LOADING_THREADS = 2
-
-
-def kept_nodes(graph: Outcome, components: Outcome) -> BoolArray:
-    """Whether each node is embedded: all of them, or those of the largest component."""
-    labels = graph.ledger.read("components").read()
-    return np.asarray(labels < 1) if components.figures["n_kept"] < len(labels) else np.ones(len(labels), np.bool_)
 
 
 def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome) -> PathGraph:
@@ -170,12 +163,10 @@ class Rows(Stage):
     landmarks: Outcome
     name = "rows"
     version = 5
+    reads = ("graph", "components", "landmarks")
 
     def settings(self) -> Json:
         return {"provider": "geodesic", "batch": self._batch, "nodes_per_chunk": self._nodes_per_chunk}
-
-    def inputs(self) -> list[str]:
-        return [self.graph.ledger.digest, self.components.ledger.digest, self.landmarks.ledger.digest]
 
     def n_partitions(self) -> int:
         return -(-int(self.landmarks.figures["n_landmarks"]) // self._batch)

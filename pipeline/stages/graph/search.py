@@ -17,15 +17,14 @@ from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, Room, joined_
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes
 from pipeline.sources.graphs import NewNodes
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import LISTED_EDGE, SEARCH, Cost, Shape
 from pipeline.stages.graph.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
 from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes, empty_lists
 from pipeline.stages.graph.radius import counted, pairs_within
 from pipeline.stages.graph.ragged import UNEVEN, nearest_in_lists, write_lists
 from pipeline.stages.graph.rows import row_batches
-from pipeline.stages.graph.space import GraphSpace
-from pipeline.stages.stage import Outcome, SingleStage, Stage
-from pipeline.stages.validate import LISTED_ROWS
+from pipeline.stages.space import GraphSpace
+from pipeline.stages.stage import LISTED_EDGE, SEARCH, Cost, GroupStage, Outcome, Result, RowStage, Shape, SingleStage
+from pipeline.stages.validate import LISTED_ROWS, fingerprint_of
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -34,7 +33,7 @@ MOST_REACHED = 1 << 23
 
 
 @dataclass(frozen=True)
-class Search(Stage):
+class Search(GroupStage):
     """Distances and numbers of the k embedded nodes nearest to each new point, and the component it belongs to.
 
     Where a node that is not embedded is nearer than all of them, the point belongs to that one's component.
@@ -49,9 +48,6 @@ class Search(Stage):
 
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest, *self.space.identity]
-
-    def n_partitions(self) -> int:
-        return len(self.ordered.figures["nodes_each"])
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         points, own_cells = self._points(partition)
@@ -183,9 +179,9 @@ class LoadNewNodes(SingleStage):
         return {"input": "graph", "missing": self.missing}
 
     def inputs(self) -> list[str]:
-        return [repr(sorted(self.source.fingerprint().items()))]
+        return [fingerprint_of(self.source)]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         lists = lists_of(self.source.n_nodes, Pairs(*self.source.load()))
         without = np.flatnonzero(lists.sizes == 0)
         if len(without) == self.source.n_nodes or (len(without) and self.missing == "error"):
@@ -195,11 +191,9 @@ class LoadNewNodes(SingleStage):
                 "missing='drop' (those rows get NaN coordinates, the row count is kept)."
             )
         arrays = {"offsets": lists.offsets, "targets": lists.indices, "lengths": lists.distances}
-        for name, values in arrays.items():
-            ledger.write(name, values)
         content = hashlib.sha256(b"".join(values.tobytes() for values in arrays.values())).hexdigest()
         report = {"content": content, "n_rows": self.source.n_nodes, "n_columns": 0, "n_edges": len(lists.indices)}
-        return {**report, "n_dropped_rows": len(without)}, list(arrays)
+        return {**report, "n_dropped_rows": len(without)}, arrays
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -207,7 +201,7 @@ class LoadNewNodes(SingleStage):
 
 
 @dataclass(frozen=True)
-class JoinNewNodes(Stage):
+class JoinNewNodes(RowStage):
     """The embedded nodes that each new one is joined to, in the run's numbers and units, and the component it belongs
     to: that of the nearest of them, or if it has none, of the nearest of all.
 
@@ -219,14 +213,8 @@ class JoinNewNodes(Stage):
     partitions: RowPartitions
     name = "search"
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
-
     def inputs(self) -> list[str]:
         return [str(self.loaded.figures["content"]), *self.space.identity]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)

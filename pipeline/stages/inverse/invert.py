@@ -27,7 +27,7 @@ from pipeline.numerics.inverse.interpolant import (
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES, gather_rows, write_in_row_order
 from pipeline.stages.inverse.neighborhoods import GatheredRows, Index, RowsOfNodes
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, RowStage, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -61,13 +61,11 @@ class Invert(Stage):
     kernel: Kernel
     name = "invert"
     version = 3
+    reads = ("gathered",)
 
     def settings(self) -> Json:
         kernel = {"kind": self.kernel.kind, "power": self.kernel.exponent, "scale": self.kernel.scale}
         return {"kernel": kernel, "rows_each": self.partitions.rows_each}
-
-    def inputs(self) -> list[str]:
-        return [self.gathered.ledger.digest]
 
     def n_partitions(self) -> int:
         return len(self.queries.figures["nodes_each"])
@@ -261,7 +259,7 @@ OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
-class PublishInverted(Stage):
+class PublishInverted(RowStage):
     """Arrays `values` with so many columns, or without any the errors of rows left out; those of `JUDGED`; and whether
     a query is outside: farther than so many fill distances from every embedded point.
 
@@ -274,15 +272,8 @@ class PublishInverted(Stage):
     outside: float
     name = "publish"
     version = 2
-
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "outside": self.outside}
-
-    def inputs(self) -> list[str]:
-        return [self.inverted.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
+    depends_on = ("outside",)
+    reads = ("inverted",)
 
     def prepare(self, ledger: StageLedger) -> None:
         for name in self.columns:

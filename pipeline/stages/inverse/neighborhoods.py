@@ -29,7 +29,7 @@ from pipeline.stages.graph.neighbors import NO_GROUP, enough_neighbors_among
 from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes
 from pipeline.stages.graph.partition import Assign, Order
 from pipeline.stages.graph.search import exact_neighbors
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import Outcome, RowStage, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -178,7 +178,7 @@ BEYOND = "beyond_"
 
 
 @dataclass(frozen=True)
-class Gather(Stage):
+class Gather(RowStage):
     """Values, numbers and nodes of the rows of each partition of the source that are needed; under names of their own,
     of those beyond the ones that make the mean of their node."""
 
@@ -189,14 +189,8 @@ class Gather(Stage):
     name = "gather"
     version = 2
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
-
     def inputs(self) -> list[str]:
         return [self.content, self.searched.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         begin, end = self.searched.ledger.read("bounds").read(partition, partition + 2).tolist()

@@ -21,10 +21,9 @@ from pipeline.numerics.landmarks.subset import (
 )
 from pipeline.sources.comparison import Comparison, Comparisons
 from pipeline.sources.proximities import landmark_dissimilarities
-from pipeline.stages.cost import SECONDS_PER_CALL, Cost, Shape
 from pipeline.stages.providers.objects import ComparedRows, landmark_objects
 from pipeline.stages.providers.provider import RowProvider
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.stage import SECONDS_PER_CALL, Cost, Outcome, Shape, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -39,13 +38,11 @@ class Subset(Stage):
     n_evaluated: int
     name = "subset"
     version = 2
+    reads = ("landmarks",)
 
     def settings(self) -> Json:
         comparison = self.comparison
         return {"function": comparison.function, "source": comparison.source, "n_evaluated": self.n_evaluated}
-
-    def inputs(self) -> list[str]:
-        return [self.landmarks.ledger.digest]
 
     def n_partitions(self) -> int:
         return self._cut.count

@@ -27,12 +27,12 @@ from pipeline.numerics.landmarks.sampling import maxmin_candidates
 from pipeline.numerics.neighbors.radius import RadiusLists, even_lists, rows_through_lists
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import rows_in_order, write_in_row_order
-from pipeline.stages.graph.graph import group_bounds
+from pipeline.stages.graph.graph import group_bounds, kept_nodes
 from pipeline.stages.graph.ordered import OrderedNodes
 from pipeline.stages.graph.ragged import held_out_lists, lists_of_group, nearest_of_nodes
-from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_graph, kept_nodes, row_batches
-from pipeline.stages.graph.space import GraphSpace
+from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_graph, row_batches
 from pipeline.stages.providers.provider import Block, Candidates, Lineage, Neighborhood, Provider
+from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger

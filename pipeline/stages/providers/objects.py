@@ -1,9 +1,5 @@
-"""Every object compared with every landmark by a function of the user's: once, counted and kept.
+"""Objects, of which each is compared with every landmark by a function of the user's: once, counted and kept."""
 
-Objects that are compared by a function of the user's: read once, and landmarks drawn among them.
-"""
-
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,45 +15,31 @@ from pipeline.sources.comparison import Comparison, Comparisons
 from pipeline.sources.objects import Objects, ObjectSource, digest_of_objects
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources.proximities import landmark_dissimilarities, landmark_similarities
-from pipeline.stages.cost import SECONDS_PER_CALL, Cost, Shape
 from pipeline.stages.providers.provider import BLOCK_BYTES, Candidates, RowProvider
 from pipeline.stages.providers.vectors import ENLARGED, require_distinct
-from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.validate import Validate
+from pipeline.stages.stage import SECONDS_PER_CALL, Cost, Outcome, Shape, Stage
+from pipeline.stages.validate import Scan
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 
 @dataclass(frozen=True)
-class ScanObjects(Stage):
+class ScanObjects(Scan):
     """Read every object once; `content` is their digest."""
 
     source: ObjectSource
     partitions: RowPartitions
-    name = "validate"
 
     def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "objects": True}
-
-    def inputs(self) -> list[str]:
-        return [repr(sorted(self.source.fingerprint().items()))]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
+        return {**super().settings(), "objects": True}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         grains = self.partitions.grains(partition)
         return {"digests": [digest_of_objects(self.source.read(grain.start, grain.stop)) for grain in grains]}, []
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
-        content = hashlib.sha256(repr((self.source.n_rows, self.source.is_text, digests)).encode()).hexdigest()
-        report = {"content": content, "n_rows": self.source.n_rows, "n_dropped_rows": 0}
-        return {**report, "rows_each": self.partitions.rows_each}, []
-
-    @staticmethod
-    def cost(shape: Shape) -> Cost:
-        return Validate.cost(shape)
+        report = self.content(figures, self.source.n_rows, self.source.is_text)
+        return {**report, "n_rows": self.source.n_rows, "n_dropped_rows": 0}, []
 
 
 @dataclass(frozen=True)
