@@ -17,9 +17,9 @@ from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
 from pipeline.sources.inputs import described_source
 from pipeline.sources.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions
+from pipeline.stages.embed import FLAGS, Placing
 from pipeline.stages.graph.stages import Assign, JoinNewNodes, LoadNewNodes, Order, Search
 from pipeline.stages.place import Arcs, Joint, Place
-from pipeline.stages.placing import FLAGS, Placing
 from pipeline.stages.publish import Publish
 from pipeline.stages.space import GraphSpace, Space, graph_space, row_space
 from pipeline.stages.stage import Cost, Execute, Outcome, Shape, Stage, Watch, costs_of, serially

@@ -37,11 +37,11 @@ def gather_rows(exchanged: Outcome, partitions: RowPartitions, partition: int, i
 
 
 def rows_in_order(
-    exchanged: Outcome, partitions: RowPartitions, partition: int, wanted: range, names: Sequence[str]
+    exchanged: Outcome, partitions: RowPartitions, wanted: range, names: Sequence[str]
 ) -> dict[str, AnyArray]:
     """Some rows of one partition of the source, of several arrays; what no group has is -1 or NaN."""
     found: dict[str, AnyArray] = {}
-    for group, begin, end in _slices(exchanged, partition):
+    for group, begin, end in _slices(exchanged, wanted.start // partitions.rows_each):
         rows = exchanged.ledger.part("rows", group).read(begin, end)
         first, last = (int(place) for place in np.searchsorted(rows, [wanted.start, wanted.stop]))
         for name in names:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.spectral import cluster_centers
-from pipeline.stages.graph.ordered import GROUPS_IN_MEMORY
+from pipeline.stages.graph.partition import GROUPS_IN_MEMORY
 from pipeline.stages.providers.provider import Candidates, Provider
 from pipeline.stages.space import CENTERS, described_model
 from pipeline.stages.stage import Cost, Result, Shape, SingleStage

@@ -26,7 +26,7 @@ from pipeline.numerics.neighbors.spatial import (
 )
 from pipeline.stages.graph.graph import LISTED_COMPONENTS, group_bounds
 from pipeline.stages.graph.neighbors import Probes, neighbors_by_cells, neighbors_by_trees
-from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes
+from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
 from pipeline.stages.graph.rows import nodes_per_chunk, row_batches
 from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome, Result, SingleStage, Stage, written

@@ -30,7 +30,7 @@ from pipeline.numerics.geodesics.graph import (
     disconnected_message,
 )
 from pipeline.numerics.neighbors.exact import refine_neighbors
-from pipeline.stages.graph.ordered import OrderedNodes
+from pipeline.stages.graph.partition import OrderedNodes
 from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 

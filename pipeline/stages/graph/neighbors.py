@@ -28,8 +28,8 @@ from pipeline.numerics.neighbors.spatial import (
     reaching,
     within_reach,
 )
-from pipeline.stages.graph.graph import edges_out, group_bounds
-from pipeline.stages.graph.ordered import (
+from pipeline.stages.graph.graph import HELD_OUT, edges_out, group_bounds
+from pipeline.stages.graph.partition import (
     GROUPS_IN_MEMORY,
     NODE_BITS,
     NODE_BITS_COUNT,
@@ -95,7 +95,6 @@ RANKED_POINTS = 128
 NO_GROUP = -1
 # Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
 LEAST_PROBES = 4
-HELD_OUT = ("held_distances", "held_neighbors")
 # Cells that a plan counts on being probed.
 PLANNED_PROBES = 12
 

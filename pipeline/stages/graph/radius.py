@@ -17,9 +17,9 @@ from pipeline.numerics.landmarks.sampling import drawn
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, within_reach
 from pipeline.stages.graph.components import MARGIN, distances
+from pipeline.stages.graph.graph import UnevenGraph, as_new, nearest_in_lists, rising_lists, write_group
 from pipeline.stages.graph.neighbors import NO_GROUP, Probes, enough_neighbors_among, seconds_of_probing
-from pipeline.stages.graph.ordered import GROUPS_IN_MEMORY, NODE_BITS, OrderedNodes, node_keys
-from pipeline.stages.graph.ragged import UnevenGraph, as_new, nearest_in_lists, rising_lists, write_group
+from pipeline.stages.graph.partition import GROUPS_IN_MEMORY, NODE_BITS, OrderedNodes, node_keys
 from pipeline.stages.stage import LISTED_EDGE, SEARCH, Cost, Outcome, Result, Shape, SingleStage, machine_memory
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json

@@ -21,8 +21,7 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
 from pipeline.numerics.neighbors.radius import RadiusLists, rows_with_and_without_last
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
-from pipeline.stages.graph.graph import group_bounds
-from pipeline.stages.graph.ragged import held_out_lists
+from pipeline.stages.graph.graph import group_bounds, held_out_lists
 from pipeline.stages.stage import Cost, Outcome, Shape, Stage
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger

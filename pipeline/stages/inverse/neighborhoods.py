@@ -26,8 +26,7 @@ from pipeline.sources.partitions import RowPartitions
 from pipeline.sources.source import take_rows
 from pipeline.stages.exchange import EXCHANGE_BYTES
 from pipeline.stages.graph.neighbors import NO_GROUP, enough_neighbors_among
-from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes
-from pipeline.stages.graph.partition import Assign, Order
+from pipeline.stages.graph.partition import NODE_BITS, Assign, Order, OrderedNodes
 from pipeline.stages.graph.search import exact_neighbors
 from pipeline.stages.stage import Outcome, RowStage, Stage
 from pipeline.store.ledger import StageLedger

@@ -110,18 +110,14 @@ class EstimatedRows(RowProvider):
         return [*self.evaluated.identity, self.subset.ledger.digest]
 
     @property
-    def n_landmarks(self) -> int:
-        return self.evaluated.n_landmarks
+    def landmarks(self) -> Outcome:  # type: ignore[override]  # those of the values
+        return self.evaluated.landmarks
 
     @property
     def exponent(self) -> int:
         if self.evaluated.fitted_exponent is not None:
             return self.evaluated.fitted_exponent
         return int(np.frexp(self._between.max())[1])
-
-    @property
-    def landmark_rows(self) -> IntArray:
-        return self.evaluated.landmark_rows
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         evaluated = self.evaluated.values(start, stop)

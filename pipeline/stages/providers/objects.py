@@ -224,10 +224,6 @@ class ComparedRows(RowProvider):
         return [self.compared.ledger.digest, f"exponent={self.fitted_exponent}"]
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.landmarks.figures["n_landmarks"])
-
-    @property
     def exponent(self) -> int:
         if self.fitted_exponent is not None:
             return self.fitted_exponent
@@ -236,10 +232,6 @@ class ComparedRows(RowProvider):
             raise InvalidInputError(f"the {'kernel' if self.is_kernel else 'metric'} of {self.name} is 0 everywhere.")
         exponent = int(np.frexp(largest)[1])
         return exponent // 2 if self.is_kernel else exponent
-
-    @property
-    def landmark_rows(self) -> IntArray:
-        return np.asarray(self.landmarks.ledger.read("rows").read())
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         values, everything = self.values(start, stop), np.ones(stop - start, dtype=np.bool_)

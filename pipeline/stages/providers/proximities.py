@@ -173,10 +173,6 @@ class PrecomputedRows(RowProvider):
         return [*content, f"similarities={self.similarities} affinity=False own={self._own_digest}{zero}"]
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.landmarks.figures["n_landmarks"])
-
-    @property
     def exponent(self) -> int:
         if self.fitted_exponent is not None:
             return self.fitted_exponent
@@ -238,10 +234,6 @@ class PrecomputedRows(RowProvider):
     @cached_property
     def _own_of_landmarks(self) -> FloatArray:
         return np.asarray(self.landmarks.ledger.read("own").read())
-
-    @cached_property
-    def landmark_rows(self) -> IntArray:
-        return np.asarray(self.landmarks.ledger.read("rows").read())
 
     @cached_property
     def _matrix_rows(self) -> IntArray:

@@ -59,17 +59,9 @@ class VectorRows(RowProvider):
         return [*self.data.identity, self.landmarks.ledger.digest, f"metric={self.metric}", f"kernel={self.kernel}"]
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.landmarks.figures["n_landmarks"])
-
-    @property
     def exponent(self) -> int:
         free = self.metric in SCALE_FREE if self.kernel is None else self.kernel.name != "linear"
         return 0 if free else self.data.preprocessing.result_exponent
-
-    @property
-    def landmark_rows(self) -> IntArray:
-        return np.asarray(self.landmarks.ledger.read("rows").read())
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         points = self.data.read(start, stop)
