@@ -40,10 +40,9 @@ from pipeline.stages.inverse.points import (
     ScanQueries,
     StoredSource,
 )
-from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.space import Space, published_stages
 from pipeline.stages.stage import BASE, SEARCH, Execute, Outcome, Watch, serially
-from pipeline.stages.validate import Missing, Validate
+from pipeline.stages.validate import Missing, PreparedSource, Validate
 from pipeline.store import run
 from pipeline.store.backend import Backend
 from pipeline.store.ledger import stage_digest

@@ -15,9 +15,9 @@ from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
 from pipeline.stages.landmarks import Model
-from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import BASE, MIB, Cost, Shape, Stage, costs_of, machine_memory
+from pipeline.stages.validate import point_dtype
 from pipeline.store import open_backend, run
 
 # What every fit does once points are measured, and every stage that a fit along a graph may have, in order.

@@ -17,8 +17,8 @@ from pipeline.numerics.mds import LandmarkModel
 from pipeline.numerics.models.catalog import model_class
 from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.graph.graph import kept_nodes
-from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.stage import Outcome
+from pipeline.stages.validate import point_dtype
 from pipeline.store import run
 from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger

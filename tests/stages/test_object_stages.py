@@ -14,8 +14,14 @@ from pipeline.sources.comparison import Comparison
 from pipeline.sources.objects import open_objects
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.landmarks import Landmarks
-from pipeline.stages.providers.estimated import Subset
-from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectCandidates, ScanObjects, landmark_objects
+from pipeline.stages.providers.objects import (
+    Compare,
+    ComparedRows,
+    ObjectCandidates,
+    ScanObjects,
+    Subset,
+    landmark_objects,
+)
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
 from pipeline.store.ledger import StageLedger

@@ -27,9 +27,8 @@ from pipeline.numerics.neighbors.spatial import (
 )
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES
-from pipeline.stages.preprocess import PreparedSource, n_usable, rows_of_rank
 from pipeline.stages.stage import SEARCH, Cost, Outcome, Result, RowStage, Shape, SingleStage, Stage
-from pipeline.stages.validate import usable_rows
+from pipeline.stages.validate import PreparedSource, n_usable, rows_of_rank, usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -313,6 +312,12 @@ class OrderedNodes:
                 self._ledger.part(name, group).read(place.start, place.stop) for name in ("points", "first")
             )
         return points, node_keys(rows, begin)
+
+
+def ordered_points(ordered: Outcome, group: int) -> tuple[AnyArray, IntArray]:
+    """The points of a group, cell by cell, and the cells that they are in."""
+    cells = np.arange(*ordered.ledger.read("groups").read()[group : group + 2])
+    return ordered.ledger.part("points", group).read(), np.repeat(cells, ordered.ledger.part("sizes", group).read())
 
 
 def _read_group(ledger: StageLedger, number: int) -> tuple[AnyArray, IntArray]:

@@ -79,6 +79,15 @@ def renumbered(graph: csr_array, node_at: IntArray, place_of: IntArray) -> Radiu
     return RadiusLists(np.concatenate([[0], np.cumsum(sizes[node_at])]), ends[order], graph.data[order])
 
 
+def loaded_lists(loaded: Outcome, nodes: range, exponent: int) -> RadiusLists:
+    """The edges of some of the loaded nodes, in units of 2^exponent of the user's."""
+    read = loaded.ledger.read
+    offsets = read("offsets").read(nodes.start, nodes.stop + 1)
+    begin, end = int(offsets[0]), int(offsets[-1])
+    lengths = np.ldexp(read("lengths").read(begin, end), -exponent)
+    return RadiusLists(offsets - begin, read("targets").read(begin, end), lengths)
+
+
 @dataclass(frozen=True)
 class GivenGraph(UnevenGraph):
     """Groups of nodes, their edges in the run's units, and the rows of the user's that they are: what later stages read
@@ -106,12 +115,8 @@ class GivenGraph(UnevenGraph):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = self.partitions.rows(partition)
-        read = self.loaded.ledger.read
-        offsets = read("offsets").read(nodes.start, nodes.stop + 1)
-        begin, end = int(offsets[0]), int(offsets[-1])
-        lengths = np.ldexp(read("lengths").read(begin, end), -self.exponent)
-        lists = RadiusLists(offsets - begin, read("targets").read(begin, end), lengths)
-        rows = read("node_at").read(nodes.start, nodes.stop)
+        lists = loaded_lists(self.loaded, nodes, self.exponent)
+        rows = self.loaded.ledger.read("node_at").read(nodes.start, nodes.stop)
         held = np.flatnonzero(drawn(rows, self.partitions.n_rows, self.seed))
         names = ledger.write_parts(partition, {"rows": rows, "node_of": np.arange(len(rows)), "first": rows})
         figures, written = write_group(
@@ -182,9 +187,9 @@ class JoinNewNodes(RowStage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
-        given = self._lists(rows)
+        given = loaded_lists(self.loaded, rows, self.space.exponent)
         with_edges = np.flatnonzero(given.sizes)
-        lists = given.of(with_edges)
+        lists = given._replace(indices=self._place_of[given.indices]).of(with_edges)
         names = ledger.write_parts(partition, {"rows": with_edges + rows.start, "node_of": np.arange(len(with_edges))})
         embedded, component = self._embedded(lists)
         names += write_lists(ledger, partition, embedded, nearest_in_lists(lists), component)
@@ -197,13 +202,6 @@ class JoinNewNodes(RowStage):
     @cached_property
     def _place_of(self) -> IntArray:
         return np.asarray(self.space.stages["validate"].ledger.read("place_of").read())
-
-    def _lists(self, rows: range) -> RadiusLists:
-        read = self.loaded.ledger.read
-        offsets = read("offsets").read(rows.start, rows.stop + 1)
-        begin, end = int(offsets[0]), int(offsets[-1])
-        lengths = np.ldexp(read("lengths").read(begin, end), -self.space.exponent)
-        return RadiusLists(offsets - begin, self._place_of[read("targets").read(begin, end)], lengths)
 
     def _embedded(self, lists: RadiusLists) -> tuple[RadiusLists, IntArray]:
         """Of lists that are not empty those neighbors that are embedded, and each node's component."""

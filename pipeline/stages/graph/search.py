@@ -1,24 +1,65 @@
-"""Stage 3 of an extension, search: the fitted nodes nearest to new points, among the stored cells only.
+"""Nodes near others: fitted nodes nearest to new points, and all within a radius, exactly in any number of dimensions.
 
-New points come ordered by cell, so that those searched together look into the same cells. In few dimensions the
-nearest cells tell how far to look, and boxes which others to look into; in many, each point probes as many cells as the
-fit's own did.
+Search, stage 3 of an extension, looks among the stored cells only. New points come ordered by cell, so that those
+searched together look into the same cells. In few dimensions the nearest cells tell how far to look, and boxes which
+others to look into; in many, each point probes as many cells as the fit's own did.
+
+With a radius, a node looks into the cells that may hold others within it. Which those are is told by planes midway
+between centers, as in `numerics.reach`; for all nodes of a cell at once by their distance from its center: what is
+within r of a node q of the cell around h lies in no cell around c with |c - h| > 2 (r + |q - h|).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
-from pipeline.numerics.landmarks.sampling import along_the_data, widen
-from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, Room, joined_pairs, lists_of
-from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes
-from pipeline.stages.graph.graph import UNEVEN, nearest_in_lists, write_lists
-from pipeline.stages.graph.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
-from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes, empty_lists
-from pipeline.stages.graph.radius import counted, pairs_within
+from pipeline.errors import InvalidInputError
+from pipeline.numerics import checks
+from pipeline.numerics.landmarks.sampling import along_the_data, drawn, widen
+from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs, lists_of
+from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes, within_reach
+from pipeline.stages.graph.components import MARGIN, distances
+from pipeline.stages.graph.graph import (
+    UNEVEN,
+    UnevenGraph,
+    as_new,
+    nearest_in_lists,
+    rising_lists,
+    write_group,
+    write_lists,
+)
+from pipeline.stages.graph.neighbors import (
+    LEAST_PROBES,
+    NO_GROUP,
+    Probes,
+    enough_neighbors_among,
+    look_into,
+    seconds_of_probing,
+)
+from pipeline.stages.graph.partition import (
+    GROUPS_IN_MEMORY,
+    NODE_BITS,
+    OrderedNodes,
+    empty_lists,
+    node_keys,
+    ordered_points,
+)
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.space import GraphSpace
-from pipeline.stages.stage import SEARCH, Cost, GroupStage, Outcome, Shape
+from pipeline.stages.stage import (
+    LISTED_EDGE,
+    SEARCH,
+    Cost,
+    GroupStage,
+    Outcome,
+    Result,
+    Shape,
+    SingleStage,
+    machine_memory,
+    total,
+)
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -44,7 +85,7 @@ class Search(GroupStage):
         return [self.ordered.ledger.digest, *self.space.identity]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        points, own_cells = self._points(partition)
+        points, own_cells = ordered_points(self.ordered, partition)
         distances, found, component = nearest_embedded(self.space, points, own_cells)
         arrays: dict[str, AnyArray] = {
             "distances": distances,
@@ -54,13 +95,7 @@ class Search(GroupStage):
         return {"n_points": len(points)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return {"n_points": sum(entry["n_points"] for entry in figures.values())}, []
-
-    def _points(self, partition: int) -> tuple[AnyArray, IntArray]:
-        """New points, cell by cell, and the cells that they are in."""
-        groups = self.ordered.ledger.read("groups").read()[partition : partition + 2]
-        own_cells = np.repeat(np.arange(*groups), self.ordered.ledger.part("sizes", partition).read())
-        return self.ordered.ledger.part("points", partition).read(), own_cells
+        return {"n_points": total(figures, "n_points")}, []
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -76,7 +111,7 @@ class SearchWithin(Search):
         return {"radius": self.space.radius}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        points, own_cells = self._points(partition)
+        points, own_cells = ordered_points(self.ordered, partition)
         lists, component = embedded_within(self.space, points, own_cells)
         return {"n_points": len(points)}, write_lists(ledger, partition, lists, nearest_in_lists(lists), component)
 
@@ -133,11 +168,19 @@ def _nearest(
     space: GraphSpace, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
 ) -> tuple[FloatArray, IntArray]:
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], chosen)
+    return nearest_nodes(nodes, points, own_cells, space.n_probes, k)
+
+
+def nearest_nodes(
+    nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, n_probes: int, k: int
+) -> tuple[FloatArray, IntArray]:
+    """Distances (p, k) and numbers (p, k) of the nodes nearest to points, which come cell by cell; in many dimensions
+    among the cells that each probes."""
     if points.shape[1] <= FEW_DIMENSIONS:
         distances, found = exact_neighbors(nodes, points, own_cells, k)
     else:
         nobody = np.full(len(points), -1)
-        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, space.n_probes, k)
+        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
     return distances, found & NODE_BITS
 
 
@@ -158,3 +201,189 @@ def exact_neighbors(nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, 
         places, cells = reached_boxes(points[block], distances[block, -1], sizes, nodes.boxes, known[block])
         look_into(nodes, NO_GROUP, cells, places + first, *lists)
     return distances, found
+
+
+SAMPLED_NODES = 1000
+# Cells whose distances to all centers are held at once.
+CELLS_AT_ONCE = 64
+# Bytes of an edge in the graph, and of one while the lists of a group are made. Half of the memory is for other things.
+GRAPH_BYTES, LIST_BYTES, SHARE = 8, 100, 0.5
+
+
+@dataclass(frozen=True)
+class RadiusProbes(SingleStage):
+    """How many neighbors nodes have within the radius, in the mean of a sample; an error if a graph of so many edges
+    would not fit into memory, or there are none.
+
+    radius: in the user's units, which 2^exponent takes those of the run to.
+    """
+
+    cells: Outcome
+    ordered: Outcome
+    radius: float
+    exponent: int
+    seed: int
+    name = "probes"
+    depends_on = ("radius", "exponent", "seed")
+    reads = ("ordered",)
+
+    def result(self) -> Result:
+        nodes = OrderedNodes(self.cells, self.ordered)
+        size = min(nodes.n_nodes, SAMPLED_NODES)
+        sample = np.sort(np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False))
+        points, own_cells = nodes.nodes(sample)[0], nodes.cell_of(sample)
+        radius = in_run_units(self.radius, self.exponent)
+        n_pairs = sum(len(pairs.queries) for pairs in pairs_within(nodes, NO_GROUP, points, own_cells, radius))
+        # Each has itself in its list.
+        mean = n_pairs / size - 1
+        self._require_sensible(mean, size, nodes.n_nodes)
+        return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": 0, "mean_neighbors": mean}, {}
+
+    def _require_sensible(self, mean: float, size: int, n_nodes: int) -> None:
+        seen = f"seen on {size:,} of {n_nodes:,} distinct points"
+        if mean == 0:
+            raise InvalidInputError(
+                f"radius={self.radius:g} is too small: no point has another within it ({seen}); choose a larger one, "
+                "in the units of the data (of its spreads, if standardized), or n_neighbors instead."
+            )
+        needed, there = GRAPH_BYTES * mean * n_nodes, SHARE * machine_memory()
+        if needed > there:
+            raise InvalidInputError(
+                f"radius={self.radius:g} is too large: it gives each point {mean:,.0f} neighbors in the mean ({seen}), "
+                f"and a graph of so many edges takes {needed / 2**30:,.1f} GiB in every worker, where "
+                f"{there / 2**30:,.1f} can be had; choose a smaller one, or n_neighbors instead."
+            )
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Probes.cost(shape)
+
+
+@dataclass(frozen=True)
+class RadiusGraph(UnevenGraph):
+    """Every node's edges to the others within the radius. One without any has none here, and as a new point would take
+    the nearest other."""
+
+    cells: Outcome
+    ordered: Outcome
+    probes: Outcome
+    radius: float
+    exponent: int
+    seed: int
+    name = "graph"
+    depends_on = ("radius", "exponent", "seed")
+    reads = ("ordered", "probes")
+
+    @property
+    def nodes_each(self) -> list[int]:
+        return list(self.ordered.figures["nodes_each"])
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = OrderedNodes(self.cells, self.ordered)
+        lists = self._lists(nodes, partition)
+        nearest, alone = nearest_in_lists(lists), np.flatnonzero(lists.sizes == 0)
+        others = np.full(len(nearest), -1)
+        nearest[alone], others[alone] = self._nearest(nodes, partition, alone)
+        return write_group(ledger, partition, lists, nearest, self._held_out(nodes, partition, lists, nearest, others))
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        report, arrays = super().finish(ledger, figures)
+        probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
+        return {**report, **probed, "radius": in_run_units(self.radius, self.exponent)}, arrays
+
+    def _lists(self, nodes: OrderedNodes, group: int) -> RadiusLists:
+        points, rows = nodes.group(group)
+        first = int(nodes.offsets[nodes.groups[group]])
+        own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
+        radius = in_run_units(self.radius, self.exponent)
+        room = Room(len(points), self.radius, int(SHARE * machine_memory() / LIST_BYTES))
+        parts = [
+            pairs.where(pairs.points != pairs.queries + first)
+            for pairs in counted(pairs_within(nodes, group, points, own_cells, radius), room)
+        ]
+        return rising_lists(len(points), joined_pairs(parts))
+
+    def _nearest(self, nodes: OrderedNodes, group: int, chosen: IntArray) -> tuple[FloatArray, IntArray]:
+        """Distances and numbers of the nearest other nodes of some of a group, wherever they are."""
+        points, rows = nodes.group(group)
+        first = int(nodes.offsets[nodes.groups[group]])
+        keys, own_cells = node_keys(rows, first)[chosen], nodes.cell_of(chosen + first)
+        apart, found = enough_neighbors_among(nodes, group, points[chosen], keys, own_cells, nodes.n_cells, 1)
+        return apart[:, 0], found[:, 0] & NODE_BITS
+
+    def _held_out(
+        self, nodes: OrderedNodes, group: int, lists: RadiusLists, nearest: FloatArray, others: IntArray
+    ) -> RadiusLists:
+        """Neighbors of some rows of a group, as if they were new. One that repeats has its like for a neighbor, one
+        without any within the radius the nearest."""
+        rows, node_of = (self.ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
+        held = node_of[drawn(rows, self.ordered.figures["n_rows"], self.seed)]
+        repeated = np.flatnonzero(np.bincount(node_of, minlength=len(nearest))[held] > 1)
+        alone = np.flatnonzero(others[held] >= 0)
+        itself = Pairs(repeated, held[repeated] + int(nodes.offsets[nodes.groups[group]]), np.zeros(len(repeated)))
+        return as_new(lists, held, joined_pairs([itself, Pairs(alone, others[held[alone]], nearest[held[alone]])]))
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, k = shape.n_rows, shape.n_neighbors
+        few, lists = shape.n_axes <= FEW_DIMENSIONS, LISTED_EDGE * shape.rows * k
+        return Cost(
+            memory=max(GROUPS_IN_MEMORY * shape.block + SEARCH + lists, 48 * n),
+            # Points reach into other cells as far as the radius, which is not known to be near or far.
+            seconds=3e-7 * n * k if few else seconds_of_probing(shape) + 1.5e-7 * n * k,
+            disk=9 * n * k,
+            tasks=shape.n_partitions,
+        )
+
+
+def in_run_units(radius: float, exponent: int) -> float:
+    """A radius of the user's; one beyond all reason is cut, for its square would overflow."""
+    with np.errstate(over="ignore"):
+        return min(float(np.ldexp(radius, -exponent)), checks.LARGEST_SIZE)
+
+
+def counted(parts: Iterator[Pairs], room: Room) -> Iterator[Pairs]:
+    """The same pairs, as long as there is room for them."""
+    for pairs in parts:
+        room.take(len(pairs.queries))
+        yield pairs
+
+
+def pairs_within(
+    nodes: OrderedNodes, home: int, points: AnyArray, own_cells: IntArray, radius: float
+) -> Iterator[Pairs]:
+    """Places of points, which come cell by cell, and numbers of all nodes within the radius of each; some at a time."""
+    if not len(points):
+        return
+    centers = nodes.center_search.points
+    cells, begins = np.unique(own_cells, return_index=True)
+    runs = np.split(np.arange(len(points)), begins[1:])
+    apart = np.concatenate([distances(points[run], centers[cell]) for run, cell in zip(runs, cells, strict=True)])
+    reached = cells_in_reach(centers, cells, np.maximum.reduceat(apart, begins), radius)
+    wanted = np.flatnonzero(reached.any(axis=0))
+    for i, cell_points, cell_keys in nodes.near_first(wanted, home):
+        cell = int(wanted[i])
+        near = np.concatenate([runs[run] for run in np.flatnonzero(reached[:, cell])])
+        near = near[_reaching(centers, points[near], own_cells[near], apart[near], cell, radius)]
+        for pairs in RadiusSearch(cell_points).pairs(points[near], radius) if len(near) else ():
+            yield Pairs(near[pairs.queries], cell_keys[pairs.points] & NODE_BITS, pairs.distances)
+
+
+def cells_in_reach(centers: FloatArray, cells: IntArray, spans: FloatArray, radius: float) -> BoolArray:
+    """Whether points of some cells (h,), none farther from its center than the cell's span (h,), may have points of
+    each cell (h, c) within the radius."""
+    reached = np.empty((len(cells), len(centers)), dtype=np.bool_)
+    limits = 2.0 * (spans + radius) * (1.0 + MARGIN)
+    for first in range(0, len(cells), CELLS_AT_ONCE):
+        block = slice(first, first + CELLS_AT_ONCE)
+        reached[block] = cdist(centers[cells[block]], centers) <= limits[block, None]
+    return reached
+
+
+def _reaching(
+    centers: FloatArray, points: AnyArray, own_cells: IntArray, apart: FloatArray, cell: int, radius: float
+) -> BoolArray:
+    """Whether each of some points may have points of a cell within the radius."""
+    probes = np.column_stack([own_cells, np.full(len(points), cell)])
+    lengths = np.column_stack([apart, distances(points, centers[cell])])
+    return np.asarray(within_reach(centers, probes, lengths, np.full(len(points), radius))[:, 1])

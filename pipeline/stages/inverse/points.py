@@ -13,9 +13,16 @@ from pipeline.numerics.landmarks.sampling import row_hashes
 from pipeline.numerics.neighbors.exact import neighbors_within
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.stages.preprocess import ReplayedSource
 from pipeline.stages.stage import Outcome, Result, SingleStage, Stage, total
-from pipeline.stages.validate import Scan, Validate, digest_of_rows, fingerprint_of, usable_rows, write_ids
+from pipeline.stages.validate import (
+    ReplayedSource,
+    Scan,
+    Validate,
+    digest_of_rows,
+    fingerprint_of,
+    usable_rows,
+    write_ids,
+)
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 

@@ -281,10 +281,6 @@ class NodeCandidates(Candidates):
     version = 3
 
     @property
-    def marks(self) -> Json:
-        return {}
-
-    @property
     def identity(self) -> list[str]:
         return [self.ordered.ledger.digest, self.components.ledger.digest]
 
