@@ -308,11 +308,9 @@ def packed(sketches: list[Sketch]) -> IntArray:
 def merged_sketches(table: IntArray, columns: tuple[str, ...]) -> tuple[IntArray, Json]:
     """Tables of `packed` on top of each other as one, and the quantiles of each column."""
     sketches = [merged([Sketch(*table[table[:, 0] == i, 1:].T)]) for i in range(len(columns))]
-    return packed(sketches), dict(zip(columns, map(_named_quantiles, sketches), strict=True))
-
-
-def _named_quantiles(of: Sketch) -> Json:
-    return dict(zip(map(str, SHARES), quantiles(of, np.array(SHARES)).tolist(), strict=True))
+    found = (quantiles(one, np.array(SHARES)).tolist() for one in sketches)
+    named = (dict(zip(map(str, SHARES), values, strict=True)) for values in found)
+    return packed(sketches), dict(zip(columns, named, strict=True))
 
 
 def placing_memory(shape: Shape) -> int:

@@ -27,9 +27,9 @@ from pipeline.numerics.neighbors.spatial import (
 from pipeline.stages.graph.graph import LISTED_COMPONENTS, group_bounds
 from pipeline.stages.graph.neighbors import Probes, neighbors_by_cells, neighbors_by_trees
 from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
-from pipeline.stages.graph.rows import nodes_per_chunk, row_batches
+from pipeline.stages.graph.rows import BatchedRows, nodes_per_chunk, row_batches
 from pipeline.stages.space import GraphSpace
-from pipeline.stages.stage import Outcome, Result, SingleStage, Stage, written
+from pipeline.stages.stage import Outcome, Result, SingleStage, written
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, HashArray, IntArray, Json
@@ -79,7 +79,10 @@ class Anchors(SingleStage):
         return {f"n_{name}": len(nodes) for name, nodes in arrays.items()}, arrays
 
     def _drawn(self) -> dict[str, IntArray]:
-        keys = self._keys()
+        # The least hash of each node's rows.
+        keys: HashArray = np.full(self.space.n_nodes, np.iinfo(np.uint64).max, dtype=np.uint64)
+        for nodes, hashes in self._rows():
+            np.minimum.at(keys, nodes, hashes)
         forced = np.zeros(len(keys), dtype=np.bool_)
         forced[self.landmarks.ledger.read("nodes").read()] = True
         if self.space.kept is not None:
@@ -100,13 +103,6 @@ class Anchors(SingleStage):
                 f"anchors={self.n_anchors}: only {n_kept} of them would be embedded, for the component policy drops "
                 f"most of the data; use more, so that there are more than n_neighbors={self.space.n_neighbors}."
             )
-
-    def _keys(self) -> HashArray:
-        """The least hash of each node's rows."""
-        keys = np.full(self.space.n_nodes, np.iinfo(np.uint64).max, dtype=np.uint64)
-        for nodes, hashes in self._rows():
-            np.minimum.at(keys, nodes, hashes)
-        return keys
 
     def _left(self, anchored: int, eligible: BoolArray) -> dict[str, IntArray]:
         """The nodes of rows that calibrate and of those that check, rising; one that stands for several rows is there
@@ -195,12 +191,11 @@ class AnchorProbes(Probes):
 
 
 @dataclass(frozen=True)
-class AnchorRows(Stage):
+class AnchorRows(BatchedRows):
     """The anchors' distances to the landmarks, in the batches of the run: sums over them have the same bytes."""
 
     space: GraphSpace
     ordered: Outcome
-    name = "rows"
     reads = ("ordered",)
 
     def n_partitions(self) -> int:
@@ -208,15 +203,11 @@ class AnchorRows(Stage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         lengths = taken(row_batches(self.space.stages["rows"])[partition], self.ordered.ledger.read("nodes").read())
-        names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
+        names = ledger.write_rounded(partition, "rows", lengths, self.nodes_per_chunk)
         return {"n_landmarks": lengths.shape[1]}, names
 
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
-        return {"n_landmarks": n_landmarks, "n_batches": len(figures), "nodes_per_chunk": self._nodes_per_chunk}, []
-
     @property
-    def _nodes_per_chunk(self) -> int:
+    def nodes_per_chunk(self) -> int:
         return nodes_per_chunk(self.space.stages["rows"].figures["n_landmarks"], self.ordered.figures["n_nodes"])
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from pipeline.numerics.geodesics.graph import UnionFind, symmetric_csr
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, even_lists, joined_lists, joined_pairs, lists_of
-from pipeline.stages.stage import Cost, GroupStage, Outcome, Shape, Stage
+from pipeline.stages.exchange import gathered
+from pipeline.stages.stage import Cost, GroupStage, Outcome, Shape, Stage, total, written
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -83,14 +84,13 @@ class Graph(GroupStage):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The component of every node, 0 the largest: those of the groups, joined by the edges between them."""
         groups = sorted(figures)
-        sets = UnionFind(np.concatenate([ledger.part("joined", p).read() for p in groups]))
+        sets = UnionFind(gathered(ledger, "joined", groups))
         for p in groups:
             sets.join(*(self.neighbors.ledger.part(name, p).read() for name in EDGES_OUT[:2]))
         labels = sets.labels()
-        ledger.write("components", labels)
         sizes = np.bincount(labels)
         report = {"n_components": len(sizes), "largest_components": sizes[:LISTED_COMPONENTS].tolist()}
-        return {**report, "n_edges": sum(entry["n_edges"] for entry in figures.values())}, ["components"]
+        return written(ledger, {**report, "n_edges": total(figures, "n_edges")}, {"components": labels})
 
     def _edges_into(self, partition: int) -> list[EdgeList]:
         """The edges of every other group that end in this one."""
@@ -118,12 +118,11 @@ def forward_edges(neighbors: Outcome, partition: int, first: int) -> EdgeList:
 
 
 class UnevenGraph(Stage):
-    """A stage that writes every group's part of a graph."""
+    """A stage that writes every group's part of a graph, `nodes_each` in each."""
 
     @property
     @abstractmethod
-    def nodes_each(self) -> list[int]:
-        """How many nodes each group has."""
+    def nodes_each(self) -> list[int]: ...
 
     def n_partitions(self) -> int:
         return len(self.nodes_each)
@@ -131,14 +130,17 @@ class UnevenGraph(Stage):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """The component of every node, 0 the largest; and the lists of all rows that are taken as new."""
         labels = _component_labels(ledger, self.nodes_each)
-        held = joined_lists([_held_part(ledger, group) for group in sorted(figures)])
+        held = joined_lists(
+            [
+                RadiusLists(*(ledger.part(name, group).read() for name in (HELD_OFFSETS, *HELD_OUT[::-1])))
+                for group in sorted(figures)
+            ]
+        )
         arrays: dict[str, AnyArray] = {"components": labels, **_held_arrays(held)}
-        for name, values in arrays.items():
-            ledger.write(name, values)
-        sizes, n_edges = np.bincount(labels), sum(entry["n_edges"] for entry in figures.values())
+        sizes, n_edges = np.bincount(labels), total(figures, "n_edges")
         report = {"n_components": len(sizes), "largest_components": sizes[:LISTED_COMPONENTS].tolist()}
         report |= {UNEVEN: True, "n_nodes": len(labels), "nodes_each": self.nodes_each, "n_edges": n_edges}
-        return {**report, "mean_neighbors": n_edges / len(labels)}, list(arrays)
+        return written(ledger, {**report, "mean_neighbors": n_edges / len(labels)}, arrays)
 
 
 def write_group(
@@ -233,8 +235,3 @@ def _component_labels(ledger: StageLedger, nodes_each: list[int]) -> IntArray:
 def _held_arrays(held: RadiusLists) -> dict[str, AnyArray]:
     apart, others = HELD_OUT
     return {HELD_OFFSETS: held.offsets, apart: held.distances, others: held.indices.astype(np.int32)}
-
-
-def _held_part(ledger: StageLedger, group: int) -> RadiusLists:
-    offsets, distances, neighbors = (ledger.part(name, group).read() for name in (HELD_OFFSETS, *HELD_OUT))
-    return RadiusLists(offsets, neighbors, distances)

@@ -12,11 +12,12 @@ import numpy as np
 from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
 from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments
 from pipeline.numerics.neighbors.exact import NeighborSearch
+from pipeline.numerics.neighbors.radius import even_lists
 from pipeline.stages.evaluate import calibrated
 from pipeline.stages.graph.anchors import run_nodes
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.graph.search import nearest_embedded
-from pipeline.stages.providers.geodesic import distances_to_landmarks
+from pipeline.stages.providers.geodesic import ways_to_landmarks
 from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome, Result, SingleStage
 from pipeline.types import FloatArray, IntArray, Json
@@ -105,7 +106,7 @@ def as_new(space: GraphSpace, model_space: GraphSpace, nodes: IntArray) -> Lists
 def _moments_through(space: GraphSpace, distances: FloatArray, neighbors: IntArray) -> Moments:
     """The moments of new points with these neighbors (p, k)."""
     sums = MomentSums(space.model, len(distances))
-    for to_landmarks in distances_to_landmarks(space, distances, neighbors):
+    for to_landmarks in ways_to_landmarks(space, even_lists(distances, neighbors)):
         sums.add(to_landmarks)
     return sums.moments()
 

@@ -1,14 +1,12 @@
 """Stage 3, neighbors: the k nearest nodes of every node, distances exact, ties to the lower source row.
 
-In few dimensions trees and boxes find them all. In many, every node probes the same number of cells, the nearest to it
-by their centers, whatever group it is searched with; so the answer does not depend on the groups. `probes` decides how
-many cells on one sample of nodes and audits the choice on another: as the search within the probed cells is exact, a
-neighbor is found if and only if its cell is among them, so the recall is that of cells.
+In few dimensions trees and boxes find them all: a group's own points first, then the cells that its nodes' balls reach
+into. Each node's k-th distance so far says how far it has to look; cells whose box is beyond are never read, so what is
+in memory at once is a group and a portion of others about as large.
 
-Neighbors in few dimensions, exactly: a group's own points first, then the cells that its nodes' balls reach into.
-
-Each node's k-th distance so far says how far it has to look. Cells whose box is beyond are never read, so what is in
-memory at once is a group and a portion of others about as large, whatever the data.
+In many dimensions every node probes the same number of cells, the nearest to it by their centers, whatever group it is
+searched with. `probes` decides how many on one sample of nodes and audits the choice on another: as the search within
+the probed cells is exact, a neighbor is found if and only if its cell is among them.
 """
 
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from pipeline.numerics.neighbors.spatial import (
     reaching,
     within_reach,
 )
+from pipeline.stages.exchange import gathered
 from pipeline.stages.graph.graph import HELD_OUT, edges_out, group_bounds
 from pipeline.stages.graph.partition import (
     GROUPS_IN_MEMORY,
@@ -37,7 +36,7 @@ from pipeline.stages.graph.partition import (
     empty_lists,
     node_keys,
 )
-from pipeline.stages.stage import SEARCH, Cost, GroupStage, Outcome, Result, Shape, SingleStage
+from pipeline.stages.stage import SEARCH, Cost, GroupStage, Outcome, Result, Shape, SingleStage, total, written
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -57,7 +56,9 @@ def neighbors_by_trees(nodes: OrderedNodes, group: int, k: int) -> tuple[FloatAr
         open_rows = np.flatnonzero(reaching(points, distances[:, -1], sizes, homes, nodes.boxes[cells]))
         if len(open_rows):
             lists = distances[open_rows], found[open_rows]
-            LabelledTree(*_read(nodes, cells, group)).refine(points[open_rows], keys[open_rows], *lists)
+            parts = [part[1:] for part in nodes.near_first(cells, group)]
+            others = (np.concatenate(column) for column in zip(*parts, strict=True))
+            LabelledTree(*others).refine(points[open_rows], keys[open_rows], *lists)
             distances[open_rows], found[open_rows] = lists
     return distances, found
 
@@ -74,13 +75,6 @@ def _portions(nodes: OrderedNodes, home: slice, limits: FloatArray, most_nodes: 
     portion_of = np.cumsum(nodes.sizes[order]) // most_nodes
     for portion in np.unique(portion_of):
         yield np.sort(order[portion_of == portion])
-
-
-def _read(nodes: OrderedNodes, cells: IntArray, group: int) -> tuple[AnyArray, IntArray]:
-    """Points and keys of the nodes of some cells."""
-    parts = [(points, keys) for _, points, keys in nodes.near_first(cells, group)]
-    points, keys = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return points, keys
 
 
 # Probed cells with their distances, looked through at once for those within reach: 16 MB.
@@ -130,14 +124,12 @@ class Probes(SingleStage):
         order = np.argsort(drawn)
         ranks = np.empty((n_sampled, self.n_neighbors), dtype=np.int64)
         ranks[order] = self._cell_ranks(nodes, drawn[order])
-        n_probes = self._enough_probes(nodes.n_cells, ranks[:CHOOSING_NODES])
+        # The fewest for the recall that is aimed at, as seen on one sample.
+        shares = np.cumsum(np.bincount(ranks[:CHOOSING_NODES].ravel(), minlength=nodes.n_cells))
+        enough = int(np.argmax(shares / ranks[:CHOOSING_NODES].size >= self.recall)) + 1
+        n_probes = min(nodes.n_cells, max(LEAST_PROBES, enough))
         recall = float((ranks[CHOOSING_NODES:] < n_probes).mean())
         return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, {}
-
-    def _enough_probes(self, n_cells: int, ranks: IntArray) -> int:
-        """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""
-        shares = np.cumsum(np.bincount(ranks.ravel(), minlength=n_cells)) / ranks.size
-        return min(n_cells, max(LEAST_PROBES, int(np.argmax(shares >= self.recall)) + 1))
 
     def _cell_ranks(self, nodes: OrderedNodes, sample: IntArray) -> IntArray:
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
@@ -187,12 +179,11 @@ class Neighbors(GroupStage):
         return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays, WHOLE_BYTES)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        for name in HELD_OUT:
-            ledger.write(name, np.concatenate([ledger.part(name, group).read() for group in sorted(figures)]))
-        ledger.write("counts_out", np.stack([ledger.part("counts_out", group).read() for group in sorted(figures)]))
+        groups = sorted(figures)
+        arrays = {name: gathered(ledger, name, groups) for name in HELD_OUT}
+        arrays["counts_out"] = np.stack([ledger.part("counts_out", group).read() for group in groups])
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
-        total = sum(entry["n_nodes"] for entry in figures.values())
-        return {**probed, "n_nodes": total}, [*HELD_OUT, "counts_out"]
+        return written(ledger, {**probed, "n_nodes": total(figures, "n_nodes")}, arrays)
 
     def _held_out(self, group: int, first: int, distances: FloatArray, neighbors: AnyArray) -> dict[str, AnyArray]:
         """Neighbors of some rows of a group, the row itself left out. One that repeats has its like for a neighbor."""

@@ -26,8 +26,8 @@ from pipeline.numerics.neighbors.spatial import (
     sample_size,
 )
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.exchange import EXCHANGE_BYTES
-from pipeline.stages.stage import SEARCH, Cost, Outcome, Result, RowStage, Shape, SingleStage, Stage
+from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
+from pipeline.stages.stage import SEARCH, Cost, Outcome, Result, RowStage, Shape, SingleStage, Stage, total, written
 from pipeline.stages.validate import PreparedSource, n_usable, rows_of_rank, usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -94,8 +94,7 @@ class Assign(RowStage):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """How many rows, and distinct ones, every partition has in every cell (partitions, 2, cells)."""
         counts = np.stack([ledger.part("counts", p).read() for p in range(self.partitions.count)])
-        ledger.write("counts", counts)
-        return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
+        return written(ledger, {"n_rows": total(figures, "n_rows")}, {"counts": counts})
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -151,16 +150,13 @@ class Order(Stage):
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """How many nodes each cell has, and which cells each group: enough to find any node."""
-        sizes = np.concatenate([ledger.part("sizes", p).read() for p in sorted(figures)])
-        ledger.write("cell_sizes", sizes)
-        ledger.write("groups", _groups(self._counts(), self.rows_each))
-        named = ["cell_sizes", "groups"]
-        if figures[0]["n_columns"] <= FEW_DIMENSIONS:
-            ledger.write("cell_boxes", np.concatenate([ledger.part("boxes", p).read() for p in sorted(figures)]))
-            named.append("cell_boxes")
-        totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
-        totals["n_columns"] = figures[0]["n_columns"]
-        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, named
+        groups, n_columns = sorted(figures), figures[0]["n_columns"]
+        arrays = {"cell_sizes": gathered(ledger, "sizes", groups), "groups": _groups(self._counts(), self.rows_each)}
+        if n_columns <= FEW_DIMENSIONS:
+            arrays["cell_boxes"] = gathered(ledger, "boxes", groups)
+        report: Json = {name: total(figures, name) for name in ("n_rows", "n_nodes")}
+        report |= {"n_columns": n_columns, "nodes_each": [figures[group]["n_nodes"] for group in groups]}
+        return written(ledger, report, arrays)
 
     def _counts(self) -> IntArray:
         return np.asarray(self.assigned.ledger.read("counts").read())
@@ -239,10 +235,6 @@ class OrderedNodes:
         return len(self.center_search.points)
 
     @property
-    def n_groups(self) -> int:
-        return len(self.groups) - 1
-
-    @property
     def n_nodes(self) -> int:
         return int(self.offsets[-1])
 
@@ -268,27 +260,25 @@ class OrderedNodes:
         Only those cells are read, neighboring ones together. The group at home is in memory, if it is a group.
         """
         holding = np.flatnonzero(self.offsets[cells + 1] > self.offsets[cells])
-        starts = np.flatnonzero((np.diff(cells[holding], prepend=-2) > 1) | self._opens_group(cells[holding]))
+        opens_group = np.diff(self.group_of(cells[holding]), prepend=-1) > 0
+        starts = np.flatnonzero((np.diff(cells[holding], prepend=-2) > 1) | opens_group)
         runs = [run for run in np.split(holding, starts) if len(run)]
         for run in sorted(runs, key=lambda run: abs(self.group_of(cells[run[:1]])[0] - home)):
             begin, end = int(self.offsets[cells[run[0]]]), int(self.offsets[cells[run[-1]] + 1])
             points, keys = self._read_nodes(int(self.group_of(cells[run[:1]])[0]), begin, end, home)
             for i in run.tolist():
                 place = slice(int(self.offsets[cells[i]]) - begin, int(self.offsets[cells[i] + 1]) - begin)
-                yield from self._those_chosen(i, points[place], keys[place])
-
-    def _those_chosen(self, i: int, points: AnyArray, keys: IntArray) -> Iterator[tuple[int, AnyArray, IntArray]]:
-        if self._chosen is None:
-            yield i, points, keys
-        elif len(mine := np.flatnonzero(self._chosen[keys & NODE_BITS])):
-            yield i, points[mine], keys[mine]
+                if self._chosen is None:
+                    yield i, points[place], keys[place]
+                elif len(mine := np.flatnonzero(self._chosen[keys[place] & NODE_BITS])):
+                    yield i, points[place][mine], keys[place][mine]
 
     def nodes(self, numbers: IntArray) -> tuple[AnyArray, IntArray]:
         """Points and source rows of single nodes, numbers rising."""
         bounds = self.offsets[self.groups]
         rows = np.empty(len(numbers), dtype=np.int64)
         points: AnyArray = np.empty((0, 0))
-        for group in range(self.n_groups):
+        for group in range(len(self.groups) - 1):
             first, last = np.searchsorted(numbers, bounds[group : group + 2])
             if first < last:
                 group_points, group_rows = self.group(group)
@@ -297,10 +287,6 @@ class OrderedNodes:
                 places = numbers[first:last] - bounds[group]
                 points[first:last], rows[first:last] = group_points[places], group_rows[places]
         return points, rows
-
-    def _opens_group(self, cells: IntArray) -> BoolArray:
-        """Whether each of some cells, rising, is in another group than the one before it."""
-        return np.asarray(np.diff(self.group_of(cells), prepend=-1) > 0)
 
     def _read_nodes(self, group: int, begin: int, end: int, home: int) -> tuple[AnyArray, IntArray]:
         """Points and keys of the nodes from `begin` up to `end`, all of one group; that at home is in memory."""

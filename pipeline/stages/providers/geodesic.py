@@ -32,7 +32,6 @@ from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_grap
 from pipeline.stages.providers.provider import Block, Candidates, HeldOut, Lineage, Neighborhood, Provider
 from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome
-from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -43,10 +42,18 @@ LISTS = ("distances", "neighbors", "points")
 
 
 class _Grouped(Provider):
-    """Points are nodes in groups of cells; `ordered` says which rows each stands for."""
+    """Points are nodes in groups of cells; `ordered` says which rows each stands for, `rows` how far landmarks are."""
 
     in_row_order = False
     ordered: Outcome
+    rows: Outcome
+
+    @property
+    def n_landmarks(self) -> int:
+        return int(self.rows.figures["n_landmarks"])
+
+    def between(self) -> FloatArray:
+        return np.asarray(between_landmarks(self.rows))
 
     def n_groups(self, partitions: RowPartitions) -> int:
         return len(self.ordered.figures["nodes_each"])
@@ -73,10 +80,6 @@ class GeodesicRows(_Grouped):
     unit: int
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.rows.figures["n_landmarks"])
-
-    @property
     def exponent(self) -> int:
         return self.unit
 
@@ -90,9 +93,6 @@ class GeodesicRows(_Grouped):
         }
         return of_stages[stage]
 
-    def between(self) -> FloatArray:
-        return np.asarray(between_landmarks(self.rows))
-
     def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
         first, last = (int(bound) for bound in group_bounds(self.ordered)[group : group + 2])
         for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
@@ -100,7 +100,7 @@ class GeodesicRows(_Grouped):
             yield Block(np.arange(start, stop), kept, self._lengths(start, stop, kept))
 
     def _lengths(self, start: int, stop: int, kept: BoolArray) -> Iterator[AnyArray]:
-        for batch in self._batches:
+        for batch in row_batches(self.rows):
             lengths = batch.read(start, stop)
             yield lengths if kept.all() else lengths[kept]
 
@@ -154,10 +154,6 @@ class GeodesicRows(_Grouped):
             )
 
     @cached_property
-    def _batches(self) -> list[RowArray]:
-        return row_batches(self.rows)
-
-    @cached_property
     def _kept(self) -> BoolArray:
         return kept_nodes(self.graph, self.components)
 
@@ -172,8 +168,8 @@ class SearchedRows(_Grouped):
     keeps_lists: bool = False
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.fitted.stages["rows"].figures["n_landmarks"])
+    def rows(self) -> Outcome:  # type: ignore[override]  # those of the fit
+        return self.fitted.stages["rows"]
 
     @property
     def exponent(self) -> int:
@@ -183,9 +179,6 @@ class SearchedRows(_Grouped):
         if stage == "place":
             return Lineage(1, {"keeps_lists": self.keeps_lists}, (self.searched.ledger.digest,))
         return Lineage({"joint": 2}.get(stage, 1))
-
-    def between(self) -> FloatArray:
-        return np.asarray(between_landmarks(self.fitted.stages["rows"]))
 
     def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
         component = self.searched.ledger.part("component", group).read()
@@ -230,7 +223,7 @@ class _NearNewRows(Neighborhood):
         self._space, self._provider, self._only_bounds = provider.fitted, provider, only_bounds
 
     def batches(self) -> Iterator[AnyArray]:
-        return distances_to_landmarks(self._space, self._distances, self._neighbors)
+        return ways_to_landmarks(self._space, even_lists(self._distances, self._neighbors))
 
     @cached_property
     def _search(self) -> PathSearch:
@@ -241,16 +234,11 @@ class _NearNewRows(Neighborhood):
         apart = np.full((len(chosen), len(chosen)), np.inf)
         # Paths along a thinned graph are detours; those over a landmark, which it has kept, may be shorter.
         if self._only_bounds or self._space.thinned:
-            apart = bound_between([*distances_to_landmarks(self._space, near, nodes)])
+            apart = bound_between([*ways_to_landmarks(self._space, even_lists(near, nodes))])
         if not self._only_bounds:
             first = self._provider.graph.n_nodes + int(chosen[0])
             apart = np.minimum(apart, lengths_between(self._search, first, near, nodes))
         return with_direct_ways(apart, self._points[chosen], near[:, -1])
-
-
-def distances_to_landmarks(space: GraphSpace, distances: FloatArray, neighbors: AnyArray) -> Iterator[AnyArray]:
-    """Distances (p, b) of new points with these neighbors (p, k) to each batch of landmarks in turn."""
-    return ways_to_landmarks(space, even_lists(distances, neighbors))
 
 
 def ways_to_landmarks(space: GraphSpace, lists: RadiusLists) -> Iterator[AnyArray]:
