@@ -142,13 +142,6 @@ class Placing:
             return self.space.in_users_frame(coordinates)
         return np.ldexp(coordinates, self.coordinate_exponent)
 
-    def moments(self, batches: Iterable[AnyArray], n_points: int) -> Moments:
-        """The moments of points from their dissimilarities, one batch of landmarks after the other."""
-        sums = MomentSums(self.classical, n_points)
-        for to_landmarks in batches:
-            sums.add(to_landmarks)
-        return sums.moments()
-
     def _answered(self, block: Block, sample: Callable[[IntArray], BoolArray] | None) -> _Answered:
         n_kept = int(block.kept.sum())
         sampled = np.zeros(len(block.kept), np.bool_) if sample is None else sample(block.numbers)
@@ -182,6 +175,14 @@ class Placing:
         if CENTERS not in self.model.ledger.vouched_for(0):
             return None
         return np.asarray(self.model.ledger.read(CENTERS).read())
+
+
+def moments_of(model: LandmarkModel, n_points: int, batches: Iterable[AnyArray]) -> Moments:
+    """The moments of points from their dissimilarities, one batch of landmarks after the other."""
+    sums = MomentSums(model, n_points)
+    for to_landmarks in batches:
+        sums.add(to_landmarks)
+    return sums.moments()
 
 
 class PlacingStage(Stage):

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.numerics.extension.joint import reconstruct_moments_jointly
 from pipeline.numerics.extension.reconstruction import Moments, arc_of_moments
 from pipeline.numerics.statistics import compared, gap_counts
-from pipeline.stages.embed import Placing, PlacingStage, placing_memory
+from pipeline.stages.embed import Placing, PlacingStage, moments_of, placing_memory
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.providers.provider import BLOCK_BYTES
 from pipeline.stages.space import Space
@@ -176,7 +176,7 @@ class Joint(NewRows):
         """Each block of a grain: its rows, and their coordinates in the user's frame."""
         placing = self.placing
         near = placing.provider.neighborhood(self.placed, placing.partitions, grain, self._only_bounds)
-        moments = placing.moments(near.batches(), len(near.kept))
+        moments = moments_of(placing.classical, len(near.kept), near.batches())
         for chosen in blocks_of(near.kept, self.block_rows):
             mine = Moments(moments.inner[chosen], moments.beta[chosen])
             answer = reconstruct_moments_jointly(placing.classical, mine, near.between(chosen) ** 2)
@@ -215,7 +215,7 @@ class Arcs(NewRows, SingleStage):
         near = placing.provider.neighborhood(self.placed, placing.partitions, range(row, row + 1), only_bounds=True)
         if not len(near.kept):
             return np.full((self.n_steps, placing.answers.n_components), np.nan)
-        moments = placing.moments(near.batches(), len(near.kept))
+        moments = moments_of(placing.classical, len(near.kept), near.batches())
         arc = arc_of_moments(placing.classical, moments, self.n_steps, placing.answers.weight)
         return self.space.in_users_frame(arc)
 

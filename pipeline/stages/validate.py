@@ -199,9 +199,9 @@ def merged_moments(first: FloatArray, n_first: int, second: FloatArray, n_second
 
 def write_ids(ledger: StageLedger, partition: int, source: Source, rows: range) -> list[str]:
     """Keep the ids of a partition's rows, if there are any."""
-    return (
-        ledger.write_parts(partition, {"ids": as_numbers(source.ids(rows.start, rows.stop))}) if source.has_ids else []
-    )
+    if not source.has_ids:
+        return []
+    return ledger.write_parts(partition, {"ids": as_numbers(source.ids(rows.start, rows.stop))})
 
 
 def as_numbers(ids: AnyArray) -> AnyArray:
@@ -249,10 +249,9 @@ class PreparedSource:
 
     @cached_property
     def preprocessing(self) -> Preprocessing:
-        if self.axes is None:
-            return preprocessing_of(self.source, self.validated, self.standardize, centered=self.standardize)
-        onto = self.axes.ledger.read("axes").read()
-        return replace(preprocessing_of(self.source, self.validated, self.standardize, centered=True), axes=onto)
+        centered = self.standardize or self.axes is not None
+        found = preprocessing_of(self.source, self.validated, self.standardize, centered)
+        return found if self.axes is None else replace(found, axes=self.axes.ledger.read("axes").read())
 
     def read(self, start: int, stop: int) -> AnyArray:
         return self.preprocessing.apply(self.source.read(start, stop))
@@ -307,8 +306,7 @@ class Axes(Stage):
         for partition in sorted(figures):
             total += ledger.part("scatter", partition).read()
         axes, explained = principal_axes(total, self.n_axes)
-        ledger.write("axes", axes)
-        return {"n_axes": self.n_axes, "explained_variance": explained}, ["axes"]
+        return written(ledger, {"n_axes": self.n_axes, "explained_variance": explained}, {"axes": axes})
 
     @property
     def _blocks(self) -> RowPartitions:

@@ -74,7 +74,12 @@ class Components(SingleStage):
         sizes, n_components = self.graph.figures["largest_components"], self.graph.figures["n_components"]
         if n_components > 1 and self.policy == "error":
             raise DisconnectedGraphError(self._refusal(sizes, n_components))
-        links, exact = self._links() if n_components > 1 and self.policy == "bridge" else (ShortestLinks.of(0), True)
+        links, exact = ShortestLinks.of(0), True
+        if n_components > 1 and self.policy == "bridge":
+            if self.cells is None:
+                raise InvalidInputError(NO_BRIDGES)
+            labels = self.graph.ledger.read("components").read()
+            links, exact = spanning_links(OrderedNodes(self.cells, self.ordered), labels)
         arrays = {"starts": links.ends[:, 2], "ends": links.ends[:, 3], "lengths": links.lengths}
         n_kept = sizes[0] if self.policy == "largest" else self.ordered.figures["n_nodes"]
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
@@ -88,12 +93,6 @@ class Components(SingleStage):
             f"The graph has {n_components} components, of sizes {listed}; distances between them are undefined. "
             f"{REMEDIES[self.edges_from]}"
         )
-
-    def _links(self) -> "tuple[ShortestLinks, bool]":
-        if self.cells is None:
-            raise InvalidInputError(NO_BRIDGES)
-        labels = self.graph.ledger.read("components").read()
-        return spanning_links(OrderedNodes(self.cells, self.ordered), labels)
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -128,12 +127,10 @@ class Balls(NamedTuple):
 
 def cell_balls(nodes: OrderedNodes) -> Balls:
     """One pass over the nodes, group by group."""
-    sizes = np.diff(nodes.offsets)
-    cells = np.flatnonzero(sizes)
+    cells = np.flatnonzero(nodes.sizes)
     centers = nodes.center_search.points[cells]
     radii = [distances(nodes.cell(cell)[0], center).max() for cell, center in zip(cells.tolist(), centers, strict=True)]
-    groups = np.searchsorted(nodes.groups, cells, side="right") - 1
-    return Balls(cells, groups, sizes[cells], centers, np.array(radii))
+    return Balls(cells, nodes.group_of(cells), nodes.sizes[cells], centers, np.array(radii))
 
 
 def distances(points: AnyArray, center: FloatArray) -> FloatArray:
@@ -252,11 +249,7 @@ class LinkSearch:
 
     def _within_reach(self, cell: int, places: slice) -> IntArray:
         targets, bounds = self._gaps(cell, places)
-        return np.asarray(targets[bounds <= self._limits(cell).max()])
-
-    def _limits(self, cell: int) -> FloatArray:
-        """How far every node that searches from a cell has to look."""
-        return self.links.lengths[self._components(cell)]
+        return np.asarray(targets[bounds <= self.links.lengths[self._components(cell)].max()])
 
     def _components(self, cell: int) -> IntArray:
         """The component of every node that searches from a cell."""
@@ -296,7 +289,7 @@ class LinkSearch:
         n_pairs = 0
         for cell in self._searching.tolist():
             targets, bounds = self._gaps(cell, slice(N_PROBES, None))
-            limits = np.sort(self._limits(cell))
+            limits = np.sort(self.links.lengths[self._components(cell)])
             n_pairs += int((len(limits) - np.searchsorted(limits, bounds)) @ self.balls.sizes[targets])
         return float(n_pairs * (2 * self.balls.centers.shape[1] + PAIR_WORK))
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
-from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments
+from pipeline.numerics.extension.reconstruction import Moments, project_moments
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.numerics.neighbors.radius import even_lists
+from pipeline.stages.embed import moments_of
 from pipeline.stages.evaluate import calibrated
 from pipeline.stages.graph.anchors import run_nodes
 from pipeline.stages.graph.rows import row_batches
@@ -84,7 +85,8 @@ class Accuracy(SingleStage):
             return {"n_checked": 0, "rms": 0.0, "q99": 0.0}, {}
         lists, model = as_new(self.space, self.model_space, nodes), self.space.model
         placed = project_moments(model, _moments_through(self.model_space, lists.distances, lists.neighbors))
-        known = project_moments(model, _moments_of(self.space, lists.nodes))
+        batches = (batch.take(lists.nodes) for batch in row_batches(self.space.stages["rows"]))
+        known = project_moments(model, moments_of(model, len(lists.nodes), batches))
         spread = np.sqrt(np.sum((known - known.mean(axis=0)) ** 2, axis=1).mean())
         errors = np.sqrt(np.sum((placed - known) ** 2, axis=1)) / spread
         rms, far = float(np.sqrt((errors**2).mean())), float(np.quantile(errors, 0.99))
@@ -105,15 +107,4 @@ def as_new(space: GraphSpace, model_space: GraphSpace, nodes: IntArray) -> Lists
 
 def _moments_through(space: GraphSpace, distances: FloatArray, neighbors: IntArray) -> Moments:
     """The moments of new points with these neighbors (p, k)."""
-    sums = MomentSums(space.model, len(distances))
-    for to_landmarks in ways_to_landmarks(space, even_lists(distances, neighbors)):
-        sums.add(to_landmarks)
-    return sums.moments()
-
-
-def _moments_of(space: GraphSpace, nodes: IntArray) -> Moments:
-    """What the run itself knows of its nodes, rising."""
-    sums = MomentSums(space.model, len(nodes))
-    for batch in row_batches(space.stages["rows"]):
-        sums.add(batch.take(nodes))
-    return sums.moments()
+    return moments_of(space.model, len(distances), ways_to_landmarks(space, even_lists(distances, neighbors)))

@@ -129,7 +129,10 @@ class LeaveOut(Invert):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         hoods, gathered = self._neighborhoods(partition), GatheredRows(self.gathered, self.n_source_partitions)
-        near, alone = _others(hoods, gathered)
+        # A query's own node comes first, and stays where other rows are there too.
+        near = hoods.places.copy()
+        alone = gathered.sizes(hoods.nodes)[near[:, 0]] == 1
+        near[alone, 0] = NOBODY
         found = stencils(hoods.queries, hoods.coordinates, near, self.kernel)
         own = _OwnRows(*(self.queries.ledger.part(name, partition).read() for name in ("rows", "node_of")))
         own_weights = np.where(alone, 0.0, found.weights[:, 0])
@@ -147,17 +150,6 @@ class LeaveOut(Invert):
         columns = {"error": own.errors, "relative_error": own.errors / np.where(own.sizes > 0, own.sizes, 1.0)}
         columns |= {name: column[own.query_of] for name, column in self._judged(found, merged).items()}
         return {"n_queries": len(own.rows)}, write_rows(ledger, partition, own.rows, self.partitions, columns)
-
-
-def _others(hoods: Neighborhoods, gathered: GatheredRows) -> tuple[IntArray, BoolArray]:
-    """The places (q, k) of each query's neighbors without itself, and whether no other row is in its place.
-
-    Its own node comes first, and stays where others are there too.
-    """
-    near = hoods.places.copy()
-    alone = gathered.sizes(hoods.nodes)[near[:, 0]] == 1
-    near[alone, 0] = NOBODY
-    return near, alone
 
 
 class _OwnRows:
