@@ -62,8 +62,7 @@ class _Answered(NamedTuple):
 
 @dataclass(frozen=True)
 class Placing:
-    """Everything that stages need to place points. Coordinates that are lengths scale with the data. For new rows,
-    `space` is what they are placed in."""
+    """What stages need to place points: new rows in a `space`. Coordinates that are lengths scale with the data."""
 
     provider: Provider
     model: Outcome
@@ -271,8 +270,7 @@ class Embed(PlacingStage):
         return placing.provider.sampled(numbers, placing.partitions, wanted, self.seed)
 
     def _sample(self, placed: Placements) -> dict[str, AnyArray]:
-        """What is kept of the sampled points: coordinates in the user's units where rows keep their order, otherwise in
-        the run's."""
+        """What is kept of the sampled points; coordinates in the run's units where rows do not keep their order."""
         coordinates = placed.coordinates[placed.sampled]
         if not self.placing.provider.in_row_order:
             coordinates = np.ldexp(coordinates, -self.placing.coordinate_exponent)

@@ -124,8 +124,7 @@ JointDistances = Literal["paths", "bound"]
 
 @dataclass(frozen=True)
 class Joint(NewRows):
-    """Coordinates `joint` of blocks of rows that also fit the dissimilarities between them, or upper bounds of those
-    over the landmarks."""
+    """Coordinates `joint` of blocks of rows that also fit dissimilarities between them, or upper bounds of those."""
 
     space: Space
     placing: Placing

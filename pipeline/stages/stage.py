@@ -122,8 +122,7 @@ class Shape:
 
     @property
     def graph(self) -> int:
-        """Bytes of a graph in memory: about 1.3 times as many edges as neighbors, each from both its ends, 8 bytes
-        each; neighbors within a radius and given ones are those edges already."""
+        """Bytes of a graph in memory, 8 an edge from each end: about 1.3 times as many as nearest neighbors."""
         each = 13 if self.edges_from == "neighbors" else 8
         return each * self.n_neighbors * self.n_rows + 8 * self.n_rows
 

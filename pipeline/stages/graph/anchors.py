@@ -105,8 +105,7 @@ class Anchors(SingleStage):
             )
 
     def _left(self, anchored: int, eligible: BoolArray) -> dict[str, IntArray]:
-        """The nodes of rows that calibrate and of those that check, rising; one that stands for several rows is there
-        as often as they are."""
+        """The nodes of rows that calibrate and of those that check, rising, once for each row."""
         ranges = held_ranges(anchored, int(self.space.stages["order"].figures["n_rows"]))
         bounds = np.array(ranges, dtype=np.uint64)
         found: dict[str, list[IntArray]] = {"calibrating": [], "checking": []}
@@ -245,8 +244,7 @@ class AnchorLandmarks(SingleStage):
 
 @dataclass(frozen=True)
 class AnchorGraph(OneGroup):
-    """Symmetric CSR over the anchors, and the component of the run that each is in. Paths along it are about as long as
-    in the run.
+    """Symmetric CSR over the anchors, with paths about as long as in the run, and their components in the run.
 
     An edge leads from each anchor to its k nearest. It is as long as its ends are apart, or as the greatest difference
     of their distances to a landmark, whichever is more; both bound the run's own distance from below, and the second

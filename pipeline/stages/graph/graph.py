@@ -42,8 +42,7 @@ def kept_nodes(graph: Outcome, components: Outcome) -> BoolArray:
 
 
 def edges_out(bounds: IntArray, group: int, neighbors: AnyArray, distances: FloatArray) -> dict[str, AnyArray]:
-    """The edges of a group's neighbor lists (n, k) into other groups, sorted by the node they lead to, and how many
-    lead into each group."""
+    """The edges of a group's lists (n, k) into other groups, by the node they lead to, and how many lead into each."""
     first, last = bounds[group : group + 2].tolist()
     targets = neighbors.ravel()
     out = np.flatnonzero((targets < first) | (targets >= last))
@@ -146,10 +145,7 @@ class UnevenGraph(Stage):
 def write_group(
     ledger: StageLedger, group: int, lists: RadiusLists, nearest: FloatArray, held: RadiusLists
 ) -> tuple[Json, list[str]]:
-    """Write one group's nodes with all their neighbors, numbers rising within each list; what the stage says of it.
-
-    Weights are in single precision, as paths need them.
-    """
+    """Write one group's nodes with all their neighbors, numbers rising in each list, weights in single precision."""
     arrays: dict[str, AnyArray] = {
         "offsets": lists.offsets,
         "targets": lists.indices.astype(np.int32),

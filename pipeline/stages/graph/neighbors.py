@@ -124,12 +124,14 @@ class Probes(SingleStage):
         order = np.argsort(drawn)
         ranks = np.empty((n_sampled, self.n_neighbors), dtype=np.int64)
         ranks[order] = self._cell_ranks(nodes, drawn[order])
-        # The fewest for the recall that is aimed at, as seen on one sample.
-        shares = np.cumsum(np.bincount(ranks[:CHOOSING_NODES].ravel(), minlength=nodes.n_cells))
-        enough = int(np.argmax(shares / ranks[:CHOOSING_NODES].size >= self.recall)) + 1
-        n_probes = min(nodes.n_cells, max(LEAST_PROBES, enough))
+        n_probes = self._enough_probes(nodes.n_cells, ranks[:CHOOSING_NODES])
         recall = float((ranks[CHOOSING_NODES:] < n_probes).mean())
         return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, {}
+
+    def _enough_probes(self, n_cells: int, ranks: IntArray) -> int:
+        """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""
+        shares = np.cumsum(np.bincount(ranks.ravel(), minlength=n_cells)) / ranks.size
+        return min(n_cells, max(LEAST_PROBES, int(np.argmax(shares >= self.recall)) + 1))
 
     def _cell_ranks(self, nodes: OrderedNodes, sample: IntArray) -> IntArray:
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
@@ -217,8 +219,7 @@ def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -
 def enough_neighbors_among(
     nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
 ) -> tuple[FloatArray, IntArray]:
-    """`neighbors_among`, where a point whose probed cells hold fewer than k others probes twice as many, until they
-    do or there are no more."""
+    """`neighbors_among`; a point whose probed cells hold fewer than k others probes twice as many, until they do."""
     distances, found = neighbors_among(nodes, home, points, keys, own_cells, n_probes, k)
     lacking = np.flatnonzero(found[:, -1] < 0)
     while len(lacking) and n_probes < nodes.n_cells:

@@ -62,8 +62,7 @@ class LoadGraph(SingleStage):
 
 
 def near_order(graph: csr_array) -> IntArray:
-    """The nodes (n,) in an order in which neighbors are near each other; as they are, if the edges are too many for
-    scipy to find one."""
+    """The nodes (n,) with neighbors near each other; as they are, if scipy cannot order so many edges."""
     if graph.nnz > np.iinfo(np.int32).max:
         return np.arange(graph.shape[0])
     narrow = csr_array((graph.data, graph.indices.astype(np.int32), graph.indptr.astype(np.int32)), shape=graph.shape)

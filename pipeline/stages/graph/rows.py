@@ -35,10 +35,7 @@ LOADING_THREADS = 2
 
 
 def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome) -> PathGraph:
-    """The whole graph with its bridges: 8 bytes an edge, and little of size beside it.
-
-    Weights are rounded to single precision, as the distances made of them will be.
-    """
+    """The whole graph with its bridges, 8 bytes an edge: weights are in single precision, as distances will be."""
     bounds, links = group_bounds(ordered), both_ways(components)
     groups = range(len(bounds) - 1)
     n_linked = np.diff(np.searchsorted(links[0], bounds))

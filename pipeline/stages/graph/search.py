@@ -121,8 +121,7 @@ class SearchWithin(Search):
 
 
 def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[RadiusLists, IntArray]:
-    """Of points that come cell by cell: the embedded nodes that a new point is joined to, and the component that each
-    point belongs to."""
+    """Of points that come cell by cell: the embedded nodes that each is joined to, and the component it belongs to."""
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], space.kept)
     radius = float(space.radius or 0.0)
     room = Room(len(points), float(np.ldexp(radius, space.exponent)))
@@ -140,8 +139,7 @@ def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) ->
 
 
 def nearest_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Of points that come cell by cell: distances (p, k) and numbers (p, k) of the nearest embedded nodes, and the
-    component that each point belongs to."""
+    """Of points that come cell by cell: distances and numbers (p, k) of the nearest embedded nodes, and components."""
     kept = space.kept
     distances, found = _nearest(space, points, own_cells, space.n_neighbors, kept)
     nearest = found[:, 0]
@@ -154,8 +152,7 @@ def nearest_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -
 
 
 def _apart_from_nearest(space: GraphSpace, neighbors: IntArray) -> FloatArray:
-    """How far at least each of a point's neighbors (p, k) is from the nearest of them along the data, by its distances
-    to the landmarks."""
+    """How far at least each neighbor (p, k) is from the nearest along the data, by distances to the landmarks."""
     nodes, places = np.unique(neighbors, return_inverse=True)
     places = places.reshape(neighbors.shape)
     nearest, apart = np.repeat(places[:, 0], neighbors.shape[1]), np.zeros(places.size)
@@ -261,8 +258,7 @@ class RadiusProbes(SingleStage):
 
 @dataclass(frozen=True)
 class RadiusGraph(UnevenGraph):
-    """Every node's edges to the others within the radius. One without any has none here, and as a new point would take
-    the nearest other."""
+    """Every node's edges to others within the radius. One without any has none, but as a new point the nearest."""
 
     cells: Outcome
     ordered: Outcome

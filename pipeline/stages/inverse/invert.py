@@ -195,8 +195,7 @@ class _OwnRows:
 
 
 def blocks_of(places: IntArray, sizes: IntArray, most_rows: int) -> Iterator[slice]:
-    """Consecutive queries, each with places (q, k) of nodes, whose nodes of `sizes` (m,) have at most so many rows
-    together; or a single query."""
+    """Consecutive queries, whose nodes of `sizes` (m,) at `places` (q, k) have at most so many rows; or one query."""
     n_queries, k = places.shape
     order = np.argsort(places, axis=None, kind="stable")
     nodes, queries = places.ravel()[order], order // k

@@ -127,8 +127,7 @@ class SearchEmbedded(Stage):
         return written(ledger, {"n_nodes": int(np.count_nonzero(needed)), "n_rows": len(rows)}, arrays)
 
     def _rows_of(self, needed: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
-        """Rows that some nodes stand for, which node each, and whether it is beyond those of the mean: group by group,
-        in no order of the rows."""
+        """Rows that some nodes stand for, in any order: which node each, and whether it is beyond those of the mean."""
         ordered = self.index.ordered.ledger
         offsets = np.cumsum([0, *self.index.ordered.figures["nodes_each"]])
         own = self._own_rows()
@@ -192,8 +191,7 @@ class Gather(RowStage):
 
 
 class RowsOfNodes(NamedTuple):
-    """Rows that make the means of some nodes: places (r,) of the nodes, numbers (r,) of the rows and values (r, D), by
-    node and row."""
+    """Rows that make the means of nodes: places (r,) of nodes, numbers (r,) and values (r, D), by node and row."""
 
     places: IntArray
     rows: IntArray

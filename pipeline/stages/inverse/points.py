@@ -89,8 +89,7 @@ class DrawPoints(SingleStage):
 
 
 def drawn_points(source: Source, partitions: RowPartitions, n_wanted: int, seed: int) -> tuple[IntArray, AnyArray]:
-    """Numbers (r,), rising, and coordinates (r, d) of the embedded points with the lowest hashes, a partition at a
-    time: the same ones however they are cut."""
+    """Numbers (r,), rising, and coordinates (r, d) of embedded points with the lowest hashes, however they are cut."""
     rows, points = np.empty(0, dtype=np.int64), np.empty((0, source.shape[1]), dtype=source.dtype)
     for partition in range(partitions.count):
         part = partitions.rows(partition)
