@@ -127,10 +127,12 @@ class Balls(NamedTuple):
 
 def cell_balls(nodes: OrderedNodes) -> Balls:
     """One pass over the nodes, group by group."""
-    cells = np.flatnonzero(nodes.sizes)
+    sizes = np.diff(nodes.offsets)
+    cells = np.flatnonzero(sizes)
     centers = nodes.center_search.points[cells]
     radii = [distances(nodes.cell(cell)[0], center).max() for cell, center in zip(cells.tolist(), centers, strict=True)]
-    return Balls(cells, nodes.group_of(cells), nodes.sizes[cells], centers, np.array(radii))
+    groups = np.searchsorted(nodes.groups, cells, side="right") - 1
+    return Balls(cells, groups, sizes[cells], centers, np.array(radii))
 
 
 def distances(points: AnyArray, center: FloatArray) -> FloatArray:
