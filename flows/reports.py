@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pipeline.results.run import Run, in_words, open_run
-from pipeline.stages.cost import MIB
+from pipeline.stages.stage import MIB
 from pipeline.types import Json
 
 if TYPE_CHECKING:  # importing jobs takes seconds, and `status` needs none of them

@@ -6,7 +6,7 @@ from pathlib import Path
 from flows.reports import batch_report
 from pipeline.jobs.batches import done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
-from pipeline.stages.cost import MIB
+from pipeline.stages.stage import MIB
 from pipeline.store import lease, run
 from pipeline.types import Json
 

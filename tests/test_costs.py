@@ -16,8 +16,7 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
 from pipeline.results.run import open_run
 from pipeline.settings import fit_settings
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.stage import costs_of
+from pipeline.stages.stage import Cost, Shape, costs_of
 
 BY_SOURCE_ROWS = ("validate", "assign", "publish")
 BY_CELL_GROUPS = ("order", "neighbors", "graph", "embed")

@@ -18,7 +18,7 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import in_words, open_run
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.sources.numpy_files import NumpyRows
-from pipeline.stages.cost import BASE, MIB
+from pipeline.stages.stage import BASE, MIB
 from pipeline.store import run
 from pipeline.store.local import LocalBackend
 

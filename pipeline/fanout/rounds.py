@@ -17,8 +17,7 @@ from distributed import Client, Future, KilledWorker
 
 from pipeline.errors import ClusterError, InvalidInputError, StageError, StoreError, described
 from pipeline.fanout import worker
-from pipeline.stages.cost import MIB
-from pipeline.stages.stage import Work
+from pipeline.stages.stage import MIB, Work
 
 BATCH_SECONDS = 0.5
 LARGEST_BATCH = 256

@@ -15,8 +15,7 @@ from threadpoolctl import threadpool_limits
 from pipeline import plugins
 from pipeline.errors import StageError, described
 from pipeline.numerics.compiled import warm_up
-from pipeline.stages.cost import release_free_memory
-from pipeline.stages.stage import Work
+from pipeline.stages.stage import Work, release_free_memory
 
 
 def packed(work: Work) -> bytes:

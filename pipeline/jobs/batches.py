@@ -27,9 +27,8 @@ from pipeline.sources.proximities import (
     require_own_similarities,
 )
 from pipeline.sources.source import Source
-from pipeline.stages.graph.space import GraphSpace
 from pipeline.stages.providers.proximities import rows_of_landmarks
-from pipeline.stages.space import Space
+from pipeline.stages.space import GraphSpace, Space
 from pipeline.store import local_folder, run
 from pipeline.types import Json
 

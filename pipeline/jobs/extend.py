@@ -17,14 +17,12 @@ from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
 from pipeline.sources.inputs import described_source
 from pipeline.sources.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.graph.space import GraphSpace, graph_space
+from pipeline.stages.embed import FLAGS, Placing
 from pipeline.stages.graph.stages import Assign, JoinNewNodes, LoadNewNodes, Order, Search
 from pipeline.stages.place import Arcs, Joint, Place
-from pipeline.stages.placing import FLAGS, Placing
 from pipeline.stages.publish import Publish
-from pipeline.stages.space import Space, row_space
-from pipeline.stages.stage import Execute, Outcome, Stage, Watch, costs_of, serially
+from pipeline.stages.space import GraphSpace, Space, graph_space, row_space
+from pipeline.stages.stage import Cost, Execute, Outcome, Shape, Stage, Watch, costs_of, serially
 from pipeline.stages.validate import Validate
 from pipeline.store import run
 from pipeline.store.backend import Backend

@@ -15,11 +15,10 @@ from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
-from pipeline.stages.embed import Embed
+from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.components import NO_BRIDGES
 from pipeline.stages.landmarks import Model
-from pipeline.stages.placing import Placing
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
 from pipeline.store import run

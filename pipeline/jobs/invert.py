@@ -20,7 +20,6 @@ from pipeline.sources import Source, open_source
 from pipeline.sources.arrays import joined
 from pipeline.sources.inputs import partitions_of
 from pipeline.sources.partitions import GRAIN_ROWS, MANY_PARTITIONS, RowPartitions, automatic_bytes
-from pipeline.stages.cost import BASE, SEARCH
 from pipeline.stages.graph.neighbors import Probes
 from pipeline.stages.graph.partition import Assign, Cells, Order
 from pipeline.stages.inverse.invert import BLOCK_BYTES, ERRORS, JUDGED, OUTSIDE, Invert, LeaveOut, PublishInverted
@@ -41,10 +40,9 @@ from pipeline.stages.inverse.points import (
     ScanQueries,
     StoredSource,
 )
-from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.space import Space, published_stages
-from pipeline.stages.stage import Execute, Outcome, Watch, serially
-from pipeline.stages.validate import Missing, Validate
+from pipeline.stages.stage import BASE, SEARCH, Execute, Outcome, Watch, serially
+from pipeline.stages.validate import Missing, PreparedSource, Validate
 from pipeline.store import run
 from pipeline.store.backend import Backend
 from pipeline.store.ledger import stage_digest

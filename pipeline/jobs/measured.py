@@ -15,15 +15,20 @@ from pipeline.sources.proximities import ProximitySource
 from pipeline.sources.source import Source
 from pipeline.stages.graph import stages as graph
 from pipeline.stages.landmarks import Landmarks
-from pipeline.stages.preprocess import Axes, PreparedSource
-from pipeline.stages.providers.estimated import EstimatedRows, Subset
 from pipeline.stages.providers.geodesic import GeodesicRows, NodeCandidates
-from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectCandidates, ScanObjects
+from pipeline.stages.providers.objects import (
+    Compare,
+    ComparedRows,
+    EstimatedRows,
+    ObjectCandidates,
+    ScanObjects,
+    Subset,
+)
 from pipeline.stages.providers.provider import Candidates, Measured
 from pipeline.stages.providers.proximities import MatrixCandidates, PrecomputedRows, ScanProximities
 from pipeline.stages.providers.vectors import KernelChoice, VectorCandidates, VectorRows
 from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.validate import Validate
+from pipeline.stages.validate import Axes, PreparedSource, Validate
 
 # The stages of a fit along a graph of neighbors up to distances to the landmarks, in order.
 ALONG_NEIGHBORS: tuple[type[Stage], ...] = (

@@ -14,16 +14,14 @@ from pipeline.sources.proximities import (
 )
 from pipeline.sources.source import Source
 from pipeline.stages.graph import stages as graph
-from pipeline.stages.graph.space import GraphSpace
 from pipeline.stages.place import ranks_of
-from pipeline.stages.preprocess import ReplayedSource, ValidateBatch, point_dtype
-from pipeline.stages.providers.estimated import EstimatedRows
 from pipeline.stages.providers.geodesic import SearchedRows
-from pipeline.stages.providers.objects import Compare, ComparedRows, ScanObjects
+from pipeline.stages.providers.objects import Compare, ComparedRows, EstimatedRows, ScanObjects
 from pipeline.stages.providers.provider import Provider
 from pipeline.stages.providers.proximities import PrecomputedRows, ScanProximities
 from pipeline.stages.providers.vectors import VectorRows
-from pipeline.stages.space import Space
+from pipeline.stages.space import GraphSpace, Space
+from pipeline.stages.validate import ReplayedSource, ValidateBatch, point_dtype
 
 
 def new_rows(settings: ExtendSettings, space: Space, source: AnyBatch, done: Runner) -> tuple[Provider, RowPartitions]:

@@ -11,14 +11,13 @@ from pipeline.numerics.neighbors.spatial import cell_count, sample_size
 from pipeline.settings import ClusterSettings, FitSettings
 from pipeline.sources.graphs import GraphSource
 from pipeline.sources.inputs import AnySource, as_table, n_columns, n_points, partitions_of, row_bytes
-from pipeline.stages.cost import BASE, MIB, Cost, Shape, machine_memory
 from pipeline.stages.embed import Embed
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
 from pipeline.stages.landmarks import Model
-from pipeline.stages.preprocess import point_dtype
 from pipeline.stages.publish import Publish
-from pipeline.stages.stage import Stage, costs_of
+from pipeline.stages.stage import BASE, MIB, Cost, Shape, Stage, costs_of, machine_memory
+from pipeline.stages.validate import point_dtype
 from pipeline.store import open_backend, run
 
 # What every fit does once points are measured, and every stage that a fit along a graph may have, in order.

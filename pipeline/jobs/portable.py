@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.extend import published_space
 from pipeline.jobs.job import Done, Job, Runner, require_apart, require_kind
-from pipeline.stages import landmarks as model_stage
 from pipeline.stages.graph.anchors import (
     AnchorCells,
     AnchorComponents,
@@ -23,8 +22,7 @@ from pipeline.stages.graph.anchors import (
     Copied,
 )
 from pipeline.stages.graph.judge import Accuracy, AnchorCalibrate
-from pipeline.stages.graph.space import GraphSpace, exportable_space
-from pipeline.stages.space import Space
+from pipeline.stages.space import MODEL_ARRAYS, GraphSpace, Space, exportable_space
 from pipeline.stages.stage import Outcome, Stage, Watch
 from pipeline.store import run
 from pipeline.store.backend import Backend, canonical, digest_of
@@ -141,7 +139,7 @@ def _copied(job: ExportModelJob, done: Runner) -> None:
 def _identity(job: ExportModelJob) -> str:
     """What names the results of a run along a graph, however it was cut into partitions."""
     found = {"content": job.space.stages["validate"].figures["content"], "settings": job.settings}
-    for name, arrays in (("model", model_stage.ARRAYS), ("register", ("turn", "shift"))):
+    for name, arrays in (("model", MODEL_ARRAYS), ("register", ("turn", "shift"))):
         if name in job.space.stages:
             ledger = job.space.stages[name].ledger
             found[name] = [digest_of(ledger.read(array).read().tobytes()) for array in arrays]
@@ -193,7 +191,7 @@ def _anchored(job: ExportModelJob, space: GraphSpace, run_landmarks: Outcome, n_
 
 def _copies(space: GraphSpace, identity: str) -> list[Copied]:
     """Stages that are in the model as they are in the run."""
-    arrays = {"validate": ("moments", "ranges"), "axes": ("axes",), "model": model_stage.ARRAYS}
+    arrays = {"validate": ("moments", "ranges"), "axes": ("axes",), "model": MODEL_ARRAYS}
     arrays["register"] = ("turn", "shift")
     return [
         Copied(name, space.stages[name], names, identity, ("rows_each",))

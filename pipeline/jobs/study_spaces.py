@@ -35,8 +35,7 @@ from pipeline.settings import StudySettings
 from pipeline.sources import Source
 from pipeline.sources.inputs import AnySource, as_table
 from pipeline.sources.proximities import ProximitySource, landmark_dissimilarities
-from pipeline.stages.preprocess import point_dtype
-from pipeline.stages.validate import usable_rows
+from pipeline.stages.validate import point_dtype, usable_rows
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # A source of up to a million rows is read as a whole.

@@ -16,9 +16,8 @@ from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.extension.placement import Placer
 from pipeline.numerics.mds import LandmarkModel
 from pipeline.stages.exchange import IN_ROW_ORDER
-from pipeline.stages.landmarks import load_any_model
 from pipeline.stages.publish import COORDINATES, FLAGS, PUBLISHED
-from pipeline.stages.space import registered
+from pipeline.stages.space import load_any_model, registered
 from pipeline.stages.validate import as_ids
 from pipeline.store import lease, run
 from pipeline.store.arrays import RowArray

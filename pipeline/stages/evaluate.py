@@ -14,14 +14,11 @@ from pipeline.numerics.statistics import (
     trustworthiness,
     two_sample_test,
 )
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES
+from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES, Placing, PlacingStage
 from pipeline.stages.exchange import IN_ROW_ORDER
-from pipeline.stages.graph.ordered import GROUPS_IN_MEMORY
-from pipeline.stages.landmarks import load_any_model, spectrum_figures
-from pipeline.stages.placing import Placing
-from pipeline.stages.stage import Outcome, SingleStage
-from pipeline.store.ledger import StageLedger
+from pipeline.stages.graph.partition import GROUPS_IN_MEMORY
+from pipeline.stages.space import load_any_model, spectrum_figures
+from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -32,7 +29,7 @@ MOST_COMPARED = 500
 
 
 @dataclass(frozen=True)
-class Calibrate(SingleStage):
+class Calibrate(PlacingStage, SingleStage):
     """Each trust column of training rows taken as if they were new, in the user's units, in ascending order.
 
     The columns of fitted points would not do: along a graph a fitted point is its own nearest neighbor. Nor is a point
@@ -46,19 +43,31 @@ class Calibrate(SingleStage):
 
     def settings(self) -> Json:
         own = {} if self.placing.provider.in_row_order else {"diagonal_weight": self.placing.diagonal_weight}
-        extra = {"trust_columns": list(self.placing.extra_columns)} if self.placing.extra_columns else {}
-        return {**own, **extra, **self.placing.provider.lineage(self.name).settings}
+        return {**own, **self.placing.plugged_in, **super().settings()}
 
     def inputs(self) -> list[str]:
         read = self.embedded if self.placing.provider.in_row_order else self.placing.model
-        return [*self.placing.provider.lineage(self.name).inputs, read.ledger.digest]
+        return [*super().inputs(), read.ledger.digest]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        placing, names = self.placing, self.placing.columns
-        figures = write_calibration(ledger, names, *placing.provider.columns_as_new(placing, self.embedded))
+    def result(self) -> Result:
+        placing = self.placing
+        figures, arrays = calibrated(placing.columns, *self._columns_as_new())
         units = {"weight": placing.answers.weight, "exponent": placing.provider.exponent}
         scale = {"coordinate_exponent": placing.coordinate_exponent} if placing.provider.in_row_order else {}
-        return {**figures, **units, **scale}, list(names)
+        return {**figures, **units, **scale}, arrays
+
+    def _columns_as_new(self) -> tuple[FloatArray, FloatArray]:
+        """Trust columns (h, t) of fitted rows taken as if they were new, and those over one neighbor fewer."""
+        placing, held = self.placing, self.placing.provider.held_out()
+        if held is None:
+            columns = self.embedded.ledger.read("calibration").read()
+            return columns, columns
+        both = [placing.answers.begin(len(held.nearest)) for _ in range(2)]
+        for lengths in held.batches:
+            for way, sums in enumerate(both):
+                sums.add(np.ascontiguousarray(lengths[:, way]))
+        columns, fewer = (placing.trust(sums.answer(), held.nearest) for sums in both)
+        return columns, fewer
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -69,22 +78,22 @@ class Calibrate(SingleStage):
         return Cost(MOST_HELD_OUT * each, 0.02 + (5e-9 + 1e-9 * d) * n * m, 32 * n)
 
 
-def write_calibration(ledger: StageLedger, names: tuple[str, ...], columns: FloatArray, fewer: FloatArray) -> Json:
-    """Write the trust columns (h, t) of rows taken as new, in ascending order; their quantiles and margins.
+def calibrated(names: tuple[str, ...], columns: FloatArray, fewer: FloatArray) -> Result:
+    """The trust columns (h, t) of rows taken as new, in ascending order, with their quantiles and margins.
 
     `fewer` are the columns that the rows have over one neighbor fewer.
     """
-    margins, found = {}, {}
+    margins, found, arrays = {}, {}, {}
     for name, column, other in zip(names, np.sort(columns, axis=0).T, np.sort(fewer, axis=0).T, strict=True):
-        ledger.write(name, np.ascontiguousarray(column))
+        arrays[name] = np.ascontiguousarray(column)
         counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
         margins[name] = two_sample_test(column, counts).statistic
         found[name] = dict(zip(map(str, SHARES), np.quantile(column, SHARES).tolist(), strict=True))
-    return {"n_rows": len(columns), "quantiles": found, "margins": margins}
+    return {"n_rows": len(columns), "quantiles": found, "margins": margins}, arrays
 
 
 @dataclass(frozen=True)
-class Evaluate(SingleStage):
+class Evaluate(PlacingStage, SingleStage):
     """Figures of quality on the sample that `embed` kept. Trustworthiness and continuity are those of the sample as a
     data set of its own, and None where points have no coordinates; figures of distances are None for affinities."""
 
@@ -93,26 +102,17 @@ class Evaluate(SingleStage):
     n_neighbors: int
     seed: int
     name = "evaluate"
+    depends_on = ("n_neighbors", "seed")
+    reads = ("embedded",)
 
-    @property
-    def version(self) -> int:  # type: ignore[override]  # the provider's own
-        return self.placing.provider.lineage(self.name).version
-
-    def settings(self) -> Json:
-        own = {"n_neighbors": self.n_neighbors, "seed": self.seed}
-        return {**own, **self.placing.provider.lineage(self.name).settings}
-
-    def inputs(self) -> list[str]:
-        return [*self.placing.provider.lineage(self.name).inputs, self.embedded.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         provider, model = self.placing.provider, load_any_model(self.placing.model.ledger)
         projection = self.embedded.ledger.read("projection").read()
         figures = {"sample_size": len(projection), **self._lengths(model, projection)}
         figures |= {**provider.figures(), **spectrum_figures(model)}
         every = slice(None, None, self._stride(MOST_COMPARED))
         figures |= provider.nystrom(model, self._numbers[every], self.placing.partitions)
-        return {**figures, **self._neighborhoods(projection)}, []
+        return {**figures, **self._neighborhoods(projection)}, {}
 
     @property
     def _numbers(self) -> IntArray:

@@ -1,13 +1,16 @@
-"""From groups of cells back to the order of the source: what `embed` and `place` write, and others gather."""
+"""From groups of cells back to the order of the source: what `embed` and `place` write, others gather and publish."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.stage import Outcome
+from pipeline.stages.stage import Outcome, RowStage
+from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray
+from pipeline.types import AnyArray, IntArray
 
 # A stored chunk where others read slices of a partition: the least that a slice costs. Smaller ones cost files.
 EXCHANGE_BYTES = 1 << 17
@@ -15,17 +18,61 @@ EXCHANGE_BYTES = 1 << 17
 IN_ROW_ORDER = "in_row_order"
 
 
+def places_of_partitions(rows: IntArray, partitions: RowPartitions) -> IntArray:
+    """Where the rows of each partition begin among some rows, rising, and the last end."""
+    return np.searchsorted(rows, np.arange(partitions.count + 1) * partitions.rows_each)
+
+
+def write_rows(
+    ledger: StageLedger, group: int, rows: IntArray, partitions: RowPartitions, columns: dict[str, AnyArray]
+) -> list[str]:
+    """Write what is known of a group's rows, rows rising, and how many of them each partition of the source has."""
+    order = np.argsort(rows)
+    arrays = {"rows": rows[order], "counts": np.diff(places_of_partitions(rows[order], partitions))}
+    arrays |= {name: column[order] for name, column in columns.items()}
+    return ledger.write_parts(group, arrays, EXCHANGE_BYTES)
+
+
 def write_in_row_order(
     ledger: StageLedger, group: int, ordered: Outcome, partitions: RowPartitions, nodes: dict[str, AnyArray]
 ) -> list[str]:
-    """Write what is known of a group's nodes for the source rows that they stand for, rows rising; and how many of
-    those each partition of the source has."""
+    """Like `write_rows`, of what is known of a group's nodes, for the source rows that they stand for."""
     rows, node_of = (ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
-    order = np.argsort(rows)
-    bounds = np.arange(partitions.count + 1) * partitions.rows_each
-    arrays = {"rows": rows[order], "counts": np.diff(np.searchsorted(rows[order], bounds))}
-    names = ledger.write_parts(group, arrays, EXCHANGE_BYTES)
-    return names + ledger.write_taken(group, nodes, node_of[order], EXCHANGE_BYTES)
+    names = write_rows(ledger, group, rows, partitions, {})
+    return names + ledger.write_taken(group, nodes, node_of[np.argsort(rows)], EXCHANGE_BYTES)
+
+
+class Column(NamedTuple):
+    """A published array: its type, what a row has that was not answered, and the shape of a row."""
+
+    dtype: Any = np.float64
+    unknown: float = np.nan
+    shape: tuple[int, ...] = ()
+
+    def unanswered(self, n_rows: int) -> AnyArray:
+        return np.full((n_rows, *self.shape), self.unknown, self.dtype)
+
+
+class PublishingStage(RowStage):
+    """A stage that leaves arrays with a row for each row of the source."""
+
+    @property
+    @abstractmethod
+    def published(self) -> dict[str, Column]:
+        """The arrays by their names."""
+
+    def prepare(self, ledger: StageLedger) -> None:
+        for name in self.published:
+            self._array(ledger, name)
+
+    def publish(self, ledger: StageLedger, rows: range, arrays: dict[str, AnyArray]) -> None:
+        """Write the rows of a partition."""
+        for name, array in arrays.items():
+            self._array(ledger, name).write(rows.start, array)
+
+    def _array(self, ledger: StageLedger, name: str) -> RowArray:
+        column, cut = self.published[name], self.partitions
+        return ledger.create(name, (cut.n_rows, *column.shape), column.dtype, cut.rows_per_chunk)
 
 
 def gather_rows(exchanged: Outcome, partitions: RowPartitions, partition: int, into: dict[str, AnyArray]) -> None:
@@ -37,11 +84,11 @@ def gather_rows(exchanged: Outcome, partitions: RowPartitions, partition: int, i
 
 
 def rows_in_order(
-    exchanged: Outcome, partitions: RowPartitions, partition: int, wanted: range, names: Sequence[str]
+    exchanged: Outcome, partitions: RowPartitions, wanted: range, names: Sequence[str]
 ) -> dict[str, AnyArray]:
     """Some rows of one partition of the source, of several arrays; what no group has is -1 or NaN."""
     found: dict[str, AnyArray] = {}
-    for group, begin, end in _slices(exchanged, partition):
+    for group, begin, end in _slices(exchanged, wanted.start // partitions.rows_each):
         rows = exchanged.ledger.part("rows", group).read(begin, end)
         first, last = (int(place) for place in np.searchsorted(rows, [wanted.start, wanted.stop]))
         for name in names:

@@ -14,12 +14,11 @@ import numpy as np
 from pipeline.numerics.extension.joint import reconstruct_moments_jointly
 from pipeline.numerics.extension.reconstruction import Moments, arc_of_moments
 from pipeline.numerics.statistics import compared, gap_counts
-from pipeline.stages.cost import Cost, Shape
+from pipeline.stages.embed import Placing, PlacingStage, moments_of, placing_memory
 from pipeline.stages.exchange import IN_ROW_ORDER
-from pipeline.stages.placing import Placing, placing_memory
 from pipeline.stages.providers.provider import BLOCK_BYTES
 from pipeline.stages.space import Space
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage, total
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, IntArray, Json
@@ -33,21 +32,28 @@ def ranks_of(columns: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{name}_rank" for name in columns)
 
 
+class NewRows(PlacingStage):
+    """A stage of new rows. Where their provider has not read the space that they are placed in, the stage does."""
+
+    space: Space
+
+    def inputs(self) -> list[str]:
+        direct = self.placing.provider.in_row_order
+        return [*self.lineage.inputs, *self.space.identity] if direct else super().inputs()
+
+
 @dataclass(frozen=True)
-class Place(Stage):
+class Place(NewRows):
     """Columns of `values` are the coordinates (d each), the trust columns and their ranks."""
 
     space: Space
     placing: Placing
     level: float
     name = "place"
+    depends_on = ("level",)
 
     def settings(self) -> Json:
-        own = {"rows_each": self.placing.partitions.rows_each, "level": self.level}
-        return {**own, **self.placing.provider.lineage(self.name).settings}
-
-    def inputs(self) -> list[str]:
-        return inputs_of_new_rows(self.placing, self.space, self.name)
+        return {"rows_each": self.placing.partitions.rows_each, **super().settings()}
 
     def n_partitions(self) -> int:
         return self.placing.provider.n_groups(self.placing.partitions)
@@ -64,9 +70,8 @@ class Place(Stage):
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         groups, margins = sorted(figures), self.space.stages["calibrate"].figures["margins"]
-        n_placed = sum(entry["n_placed"] for entry in figures.values())
         drift = drift_of(ledger, groups, self.space.calibration, margins, self.level)
-        report = {"n_placed": n_placed, "drift": drift}
+        report = {"n_placed": total(figures, "n_placed"), "drift": drift}
         if self.placing.provider.in_row_order:
             return {**report, IN_ROW_ORDER: True}, []
         ledger.write("counts", np.stack([ledger.part("counts", group).read() for group in groups]))
@@ -75,12 +80,6 @@ class Place(Stage):
     @staticmethod
     def cost(shape: Shape) -> Cost:
         return Cost(placing_memory(shape))
-
-
-def inputs_of_new_rows(placing: Placing, space: Space, stage: str) -> list[str]:
-    """What a stage of new rows reads: where the provider has not read the space itself, also the space."""
-    own = list(placing.provider.lineage(stage).inputs)
-    return [*own, *space.identity] if placing.provider.in_row_order else own
 
 
 def ranks_among(calibration: Mapping[str, FloatArray], trust: FloatArray) -> FloatArray:
@@ -124,9 +123,8 @@ JointDistances = Literal["paths", "bound"]
 
 
 @dataclass(frozen=True)
-class Joint(Stage):
-    """Coordinates `joint` of blocks of rows that also fit the dissimilarities between them, or upper bounds of those
-    over the landmarks."""
+class Joint(NewRows):
+    """Coordinates `joint` of blocks of rows that also fit dissimilarities between them, or upper bounds of those."""
 
     space: Space
     placing: Placing
@@ -134,14 +132,13 @@ class Joint(Stage):
     block_rows: int
     between: JointDistances
     name = "joint"
-    version = 2
+    depends_on = ("block_rows",)
+    reads = ("placed",)
 
     def settings(self) -> Json:
-        own = {"block_rows": self.block_rows, "rows_each": self.placing.partitions.rows_each}
-        return {**own, **({"bounds": self._only_bounds} if self._compares else {"between": self.between})}
-
-    def inputs(self) -> list[str]:
-        return inputs_after(self.placing, self.space, self.placed, self.name)
+        direct = self.placing.provider.in_row_order
+        own = {"bounds": self._only_bounds} if direct else {"between": self.between}
+        return {"rows_each": self.placing.partitions.rows_each, **own, **super().settings()}
 
     def n_partitions(self) -> int:
         return self.placing.partitions.count
@@ -160,16 +157,10 @@ class Joint(Stage):
         return {"n_blocks": n_blocks}, []
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        n_blocks = sum(entry["n_blocks"] for entry in figures.values())
-        return {"n_blocks": n_blocks, "upper_bounds": self._only_bounds}, ["joint"]
+        return {"n_blocks": total(figures, "n_blocks"), "upper_bounds": self._only_bounds}, ["joint"]
 
     def release(self) -> None:
         self.placing.provider.release()
-
-    @property
-    def _compares(self) -> bool:
-        """Whether new rows are compared with each other directly."""
-        return self.placing.provider.in_row_order
 
     @property
     def _only_bounds(self) -> bool:
@@ -182,10 +173,12 @@ class Joint(Stage):
 
     def _of_grain(self, grain: range) -> Iterator[tuple[IntArray, FloatArray]]:
         """Each block of a grain: its rows, and their coordinates in the user's frame."""
-        near = self.placing.provider.neighborhood(self.placing, self.placed, grain, self._only_bounds)
+        placing = self.placing
+        near = placing.provider.neighborhood(self.placed, placing.partitions, grain, self._only_bounds)
+        moments = moments_of(placing.classical, len(near.kept), near.batches())
         for chosen in blocks_of(near.kept, self.block_rows):
-            mine = Moments(near.moments.inner[chosen], near.moments.beta[chosen])
-            answer = reconstruct_moments_jointly(self.placing.classical, mine, near.between(chosen) ** 2)
+            mine = Moments(moments.inner[chosen], moments.beta[chosen])
+            answer = reconstruct_moments_jointly(placing.classical, mine, near.between(chosen) ** 2)
             yield near.kept[chosen] + grain.start, self.space.in_users_frame(answer.coordinates)
 
     @staticmethod
@@ -199,13 +192,8 @@ def blocks_of(kept: IntArray, size: int) -> list[IntArray]:
     return [np.flatnonzero(blocks == block) for block in np.unique(blocks)]
 
 
-def inputs_after(placing: Placing, space: Space, placed: Outcome, stage: str) -> list[str]:
-    """What a stage after `place` reads: what `place` kept, or the new rows again."""
-    return inputs_of_new_rows(placing, space, stage) if placing.provider.in_row_order else [placed.ledger.digest]
-
-
 @dataclass(frozen=True)
-class Arcs(SingleStage):
+class Arcs(NewRows, SingleStage):
     """Positions `arcs` (r, steps, d) from the projection to the restricted reconstruction, for some rows."""
 
     space: Space
@@ -214,25 +202,20 @@ class Arcs(SingleStage):
     rows: tuple[int, ...]
     n_steps: int
     name = "arcs"
+    depends_on = ("rows", "n_steps")
+    reads = ("placed",)
 
-    def settings(self) -> Json:
-        own = {"rows": list(self.rows), "n_steps": self.n_steps}
-        return {**own, **self.placing.provider.lineage(self.name).settings}
-
-    def inputs(self) -> list[str]:
-        return inputs_after(self.placing, self.space, self.placed, self.name)
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        ledger.write("arcs", np.stack([self._arc(row) for row in self.rows]))
-        ledger.write("rows", np.array(self.rows))
-        return {"n_rows": len(self.rows)}, ["arcs", "rows"]
+    def result(self) -> Result:
+        arcs = np.stack([self._arc(row) for row in self.rows])
+        return {"n_rows": len(self.rows)}, {"arcs": arcs, "rows": np.array(self.rows)}
 
     def _arc(self, row: int) -> FloatArray:
         placing = self.placing
-        near = placing.provider.neighborhood(placing, self.placed, range(row, row + 1), only_bounds=True)
+        near = placing.provider.neighborhood(self.placed, placing.partitions, range(row, row + 1), only_bounds=True)
         if not len(near.kept):
             return np.full((self.n_steps, placing.answers.n_components), np.nan)
-        arc = arc_of_moments(placing.classical, near.moments, self.n_steps, placing.answers.weight)
+        moments = moments_of(placing.classical, len(near.kept), near.batches())
+        arc = arc_of_moments(placing.classical, moments, self.n_steps, placing.answers.weight)
         return self.space.in_users_frame(arc)
 
     @staticmethod

@@ -1,13 +1,11 @@
-"""Stage 10, publish: the results in the user's row order, every row of the source, by the inverse of the exchange.
+"""Publish: the results in the user's row order, every row of the source, by the inverse of the exchange.
 
 Each partition of the source gathers from every group the slice that is its own. Rows that take no part in the embedding
 are NaN: `component` is -1 where the source had missing entries, above 0 where the component policy dropped the row.
 
-Stage 9 of a refit, register: how the new coordinates are turned and moved to lie on those published before.
-
-An embedding is known up to a rigid motion, which fitting again may choose otherwise. The landmarks of the version
-before are rows of the new data under the same numbers; the motion that takes their new coordinates closest to their
-published ones is applied to all rows.
+Register, before it in a refit: an embedding is known up to a rigid motion, which fitting again may choose otherwise.
+The landmarks of the version before are rows of the new data under the same numbers; the motion that takes their new
+coordinates closest to their published ones is applied to all rows.
 """
 
 from dataclasses import dataclass
@@ -18,13 +16,11 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension.placement import TRUST
 from pipeline.numerics.mds import rigid_motion, rms_distance, shared_rows
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.exchange import gather_rows
+from pipeline.stages.exchange import Column, PublishingStage, gather_rows
 from pipeline.stages.space import registered
-from pipeline.stages.stage import Outcome, SingleStage, Stage
-from pipeline.store.arrays import RowArray
+from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage, total
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray, IntArray, Json
+from pipeline.types import FloatArray, IntArray, Json
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Register(SingleStage):
     def inputs(self) -> list[str]:
         return [self.landmarks.digest, self.published.digest, self.embedded.ledger.digest]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         rows = np.sort(self.landmarks.read("rows").read())
         onto = self.published.read("projection").take(rows)
         points = embedded_rows(self.embedded, rows, self.n_components)
@@ -51,12 +47,10 @@ class Register(SingleStage):
         self._require_enough(int(shared.sum()), len(rows))
         points, onto = points[shared], onto[shared]
         motion = rigid_motion(points, onto)
-        ledger.write("turn", motion.turn)
-        ledger.write("shift", motion.shift)
         after, spread = rms_distance(motion.apply(points), onto), rms_distance(onto, onto.mean(axis=0))
         figures = {"n_shared": len(points), "rank": motion.rank, "spread": spread, "rms_after": after}
         figures |= {"rms_before": rms_distance(points, onto), "relative_rms": after / spread if spread else 0.0}
-        return figures, ["turn", "shift"]
+        return figures, {"turn": motion.turn, "shift": motion.shift}
 
     def _require_enough(self, n_shared: int, n_landmarks: int) -> None:
         if n_shared <= self.n_components:
@@ -80,15 +74,13 @@ def embedded_rows(embedded: Outcome, rows: IntArray, n_components: int) -> Float
 
 
 COORDINATES = ("projection", "restricted")
-DTYPES = {"ambiguous": np.bool_, "component": np.int64, "labels": np.int64}
-# What a row has that takes no part in the embedding.
-UNKNOWN = {"ambiguous": False, "component": -1, "labels": -1}
+FLAG_COLUMNS = {"ambiguous": Column(np.bool_, 0), "component": Column(np.int64, -1), "labels": Column(np.int64, -1)}
 FLAGS = ("ambiguous", "component")
 PUBLISHED = (*COORDINATES, *TRUST, *FLAGS)
 
 
 @dataclass(frozen=True)
-class Publish(Stage):
+class Publish(PublishingStage):
     """Arrays named in `coordinates`, `columns` and `flags`, a row for each row of the source.
 
     `embedded` has the coordinates and columns side by side in `values`; a registration turns the coordinates.
@@ -104,47 +96,31 @@ class Publish(Stage):
     name = "publish"
     version = 3
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
-
     def inputs(self) -> list[str]:
         registration = [] if self.registration is None else [self.registration.ledger.digest]
         return [self.embedded.ledger.digest, *registration]
 
-    def n_partitions(self) -> int:
-        return self.partitions.count
-
-    def prepare(self, ledger: StageLedger) -> None:
-        for name in self._names:
-            self._array(ledger, name)
+    @property
+    def published(self) -> dict[str, Column]:
+        coordinates = dict.fromkeys(self.coordinates, Column(shape=(self.n_components,)))
+        return coordinates | dict.fromkeys(self.columns, Column()) | {name: FLAG_COLUMNS[name] for name in self.flags}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
         width = len(self.coordinates) * self.n_components
         values = np.full((len(rows), width + len(self.columns)), np.nan)
-        flags: dict[str, AnyArray] = {name: np.full(len(rows), UNKNOWN[name], DTYPES[name]) for name in self.flags}
+        flags = {name: FLAG_COLUMNS[name].unanswered(len(rows)) for name in self.flags}
         gather_rows(self.embedded, self.partitions, partition, {"values": values, **flags})
-        answers = np.split(self._turned(values[:, :width]), len(self.coordinates), axis=1)
-        results = dict(zip(self.coordinates, answers, strict=True))
+        coordinates = values[:, :width]
+        if self.registration is not None:
+            coordinates = registered(self.registration.ledger, coordinates)
+        results = dict(zip(self.coordinates, np.split(coordinates, len(self.coordinates), axis=1), strict=True))
         results |= {name: values[:, width + i] for i, name in enumerate(self.columns)}
-        for name, array in {**results, **flags}.items():
-            self._array(ledger, name).write(rows.start, array)
+        self.publish(ledger, rows, {**results, **flags})
         return {"n_embedded": int(np.isfinite(values[:, 0]).sum())}, []
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        n_embedded = sum(entry["n_embedded"] for entry in figures.values())
-        return {"n_rows": self.partitions.n_rows, "n_embedded": n_embedded}, list(self._names)
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return (*self.coordinates, *self.columns, *self.flags)
-
-    def _turned(self, coordinates: FloatArray) -> FloatArray:
-        return coordinates if self.registration is None else registered(self.registration.ledger, coordinates)
-
-    def _array(self, ledger: StageLedger, name: str) -> RowArray:
-        shape = (self.partitions.n_rows, *((self.n_components,) if name in self.coordinates else ()))
-        return ledger.create(name, shape, DTYPES.get(name, np.float64), self.partitions.rows_per_chunk)
+        return {"n_rows": self.partitions.n_rows, "n_embedded": total(figures, "n_embedded")}, list(self.published)
 
     @staticmethod
     def cost(shape: Shape) -> Cost:

@@ -1,24 +1,74 @@
-"""A fitted run as new points see it: what extending needs of its stages, small enough to be sent to workers."""
+"""A fitted run as new points see it: its model, and what else extending needs of its stages, to be sent to workers.
 
+A model is a few megabytes of arrays and figures; nothing is pickled.
+"""
+
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.numerics.extension.placement import Answers, answers_of
+from pipeline.numerics.extension.placement import Answers, Model, answers_of
+from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.models.catalog import model_class
 from pipeline.plugins import LOADED, TrustColumn
-from pipeline.stages.landmarks import load_any_model
+from pipeline.stages.graph.graph import kept_nodes
 from pipeline.stages.stage import Outcome
+from pipeline.stages.validate import point_dtype
 from pipeline.store import run
 from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
-from pipeline.types import FloatArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
+# Of a classical model.
+MODEL_ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
+# The figure that says of what kind a model is.
+MODEL = "model"
+# Centers of clusters, beside a spectral model.
+CENTERS = "centers"
 NEAREST = "nearest"
-NEEDED = ("validate", "landmarks", "model", "calibrate")
-OPTIONAL = ("axes", "subset", "rows", "register")
+# The stages of a space, and those that some have: where rows are compared with landmarks directly, and along a graph.
+DIRECT = ("validate", "landmarks", "model", "calibrate"), ("axes", "subset", "rows", "register")
+ALONG_A_GRAPH = (
+    ("validate", "cells", "order", "neighbors", "graph", "components", "rows", "model", "calibrate"),
+    ("axes", "register"),
+)
+# Stages that runs by a radius and runs on a precomputed graph do without: the graph itself has what these have.
+NOT_NEEDED = {"radius": ("neighbors",), "graph": ("cells", "order", "neighbors")}
+
+
+def described_model(model: Model) -> tuple[Json, dict[str, AnyArray]]:
+    """The numbers and words of a model, and its arrays."""
+    values = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]  # a dataclass
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    words = {name: value for name, value in values.items() if name not in arrays}
+    described = {MODEL: type(model).__name__, "n_landmarks": len(model.coordinates), **words}
+    return {**described, **spectrum_figures(model)}, arrays
+
+
+def spectrum_figures(model: Model) -> Json:
+    """Of a classical model, how far its dissimilarities are from Euclidean."""
+    if not isinstance(model, LandmarkModel):
+        return {}
+    return {name: getattr(model, name) for name in ("n_positive", "negative_mass", "explained_mass")}
+
+
+def load_any_model(ledger: StageLedger) -> Model:
+    """The model that a finished stage left, of whatever kind."""
+    figures, arrays = ledger.finished() or {}, ledger.vouched_for(0)
+    kind = model_class(figures.get(MODEL, LandmarkModel.__name__))
+    if kind is None:
+        raise StoreError(
+            f"{ledger.path} holds a model of kind {figures[MODEL]}, which this version does not know; if it is a "
+            "plugin's, name the plugin in plugins."
+        )
+    names = [field.name for field in fields(kind)]
+    values = {name: ledger.read(name).read() if name in arrays else figures.get(name) for name in names}
+    return cast(Model, kind(**{name: value for name, value in values.items() if value is not None}))
 
 
 @dataclass(frozen=True)
@@ -77,6 +127,68 @@ class Space:
         return registered(self.stages["register"].ledger, scaled) if "register" in self.stages else scaled
 
 
+@dataclass(frozen=True)
+class GraphSpace(Space):
+    """A fitted run with its neighbor graph."""
+
+    @property
+    def n_neighbors(self) -> int:
+        """How many neighbors a point has: n_neighbors, or the mean where lists are ragged."""
+        figures = self.stages["graph"].figures
+        mean = figures.get("mean_neighbors")
+        return int(self.settings["n_neighbors"]) if mean is None else math.ceil(mean)
+
+    @property
+    def n_probes(self) -> int:
+        """How many cells a point probes for its nearest neighbors."""
+        return int(self.stages.get("neighbors", self.stages["graph"]).figures["n_probes"])
+
+    @property
+    def radius(self) -> float | None:
+        """Within which points are joined, in the run's units; None where each has n_neighbors."""
+        return self.stages["graph"].figures.get("radius")
+
+    @property
+    def is_precomputed(self) -> bool:
+        """Whether the graph is the user's own, whose nodes are no points."""
+        return "order" not in self.stages
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.stages.get("order", self.stages["graph"]).figures["n_nodes"])
+
+    @property
+    def thinned(self) -> bool:
+        """Whether its nodes are only some of the fitted ones, as in a model exported from a run."""
+        return bool(self.stages["order"].figures.get("thinned", False))
+
+    @property
+    def point_dtype(self) -> np.dtype[Any]:
+        return point_dtype(np.dtype(self.stages["validate"].figures["dtype"]))
+
+    @cached_property
+    def model(self) -> LandmarkModel:
+        """The classical model; an error where the run has another."""
+        ledger = self.stages["model"].ledger
+        model = load_any_model(ledger)
+        if not isinstance(model, LandmarkModel):
+            raise StoreError(f"{ledger.path} holds a model of kind {type(model).__name__}, not a classical one.")
+        return model
+
+    @cached_property
+    def kept(self) -> BoolArray | None:
+        """Which nodes are embedded; None if all are."""
+        if self.stages["components"].figures["n_kept"] == self.n_nodes:
+            return None
+        return kept_nodes(self.stages["graph"], self.stages["components"])
+
+    def component_of(self, nodes: AnyArray) -> IntArray:
+        """The component of the neighbor graph that each of some nodes is in."""
+        if self.stages["components"].figures["n_components"] == 1:
+            return np.zeros(len(nodes), dtype=np.int64)
+        return np.asarray(self.stages["graph"].ledger.read("components").read()[nodes])
+
+
 def trust_columns(answers: Answers) -> tuple[str, ...]:
     """Names of the trust columns. Affinities do not say how far the nearest landmark is."""
     return answers.columns if answers.takes_affinities else (*answers.columns, NEAREST)
@@ -107,7 +219,7 @@ def _moved(coordinates: FloatArray, turn: FloatArray, shift: FloatArray) -> Floa
 
 def row_space(store: Backend, manifest: Json) -> Space:
     """The space of a published run whose rows were compared with the landmarks directly."""
-    return Space(published_stages(store, manifest, NEEDED, OPTIONAL), manifest["settings"], manifest["source"])
+    return Space(published_stages(store, manifest, *DIRECT), manifest["settings"], manifest["source"])
 
 
 def published_stages(
@@ -129,3 +241,28 @@ def published_stages(
             "what is missing."
         )
     return stages
+
+
+def graph_space(store: Backend, manifest: Json) -> GraphSpace:
+    """The space of a published run, whatever its graph came from."""
+    left_out = NOT_NEEDED.get(graph_kind(manifest["settings"]) or "", ())
+    needed, optional = ALONG_A_GRAPH
+    stages = published_stages(store, manifest, [name for name in needed if name not in left_out], optional)
+    return GraphSpace(stages, manifest["settings"], manifest["source"])
+
+
+def exportable_space(store: Backend, manifest: Json) -> GraphSpace:
+    """The space of a published run that a portable model can be made of."""
+    if graph_kind(manifest["settings"]) is not None:
+        raise InvalidInputError(
+            f"{store} was fitted by a radius or on a graph; portable models are made of runs with n_neighbors only: "
+            "extend the run itself."
+        )
+    return graph_space(store, manifest)
+
+
+def graph_kind(settings: Json) -> str | None:
+    """`graph` if a run was fitted on a precomputed one, `radius` if points within one were joined."""
+    if settings.get("input") == "graph":
+        return "graph"
+    return "radius" if settings.get("radius") is not None else None

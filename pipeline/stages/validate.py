@@ -1,25 +1,26 @@
-"""Stage 1, validate: one scan of the source, before anything expensive.
+"""The source as a run reads it: validated by one scan, before anything expensive, then in the run's units and axes.
 
-Every entry is looked at once: finite or not, its size, the digest of each grain of rows, and the mean, spread and range
-of each column, which preprocessing needs. Sums are kept by grain, so that none depends on the size of the partitions.
-The id column, if there is one, is copied into the run, so that results can be exported with it when the source is gone.
+The scan finds whether entries are finite, the largest, the digest of each grain of rows, and the mean, spread and range
+of each column, which is all that standardizing needs. The id column, if there is one, is copied into the run, so that
+results can be exported with it when the source is gone. Principal axes take a second scan. Sums are kept by blocks of a
+fixed size, so that none depends on the size of the partitions.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.mds import Preprocessing, principal_axes, scatter_matrix
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.stage import Stage
+from pipeline.stages.stage import Cost, Outcome, RowStage, Shape, Stage, written
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 LISTED_ROWS = 5
 # Whole numbers up to here are doubles to the last digit.
@@ -28,20 +29,22 @@ LARGEST_EXACT = 2**53
 Missing = Literal["error", "drop"]
 
 
-@dataclass(frozen=True)
-class Validate(Stage):
-    """Scan a source. Its results are named by the source's cheap fingerprint; what follows, by the content's digest.
+class Fingerprinted(Protocol):
+    """What a scan needs of any source."""
 
-    With `missing` "drop", rows with NaN or infinite entries stay in the row count but take no part in anything.
-    """
+    def fingerprint(self) -> Json: ...
 
-    source: Source
-    partitions: RowPartitions
-    missing: Missing = "error"
+
+def fingerprint_of(source: Fingerprinted) -> str:
+    """What names a source before all of it is read."""
+    return repr(sorted(source.fingerprint().items()))
+
+
+class Scan(RowStage):
+    """A scan of a source, named by its fingerprint, which is cheap; what follows is named by the content's digest."""
+
+    source: Fingerprinted
     name = "validate"
-
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "missing": self.missing}
 
     def inputs(self) -> list[str]:
         return [self._fingerprint]
@@ -49,24 +52,47 @@ class Validate(Stage):
     @cached_property
     def _fingerprint(self) -> str:
         # Once: of an array it takes a pass over the data.
-        return repr(sorted(self.source.fingerprint().items()))
+        return fingerprint_of(self.source)
 
-    def n_partitions(self) -> int:
-        return self.partitions.count
+    def content(self, figures: dict[int, Json], *about: object) -> Json:
+        """The digest of the content, by those of all grains and what is known `about` it, and how it was cut."""
+        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
+        digest = hashlib.sha256(repr((*about, digests)).encode()).hexdigest()
+        return {"content": digest, "rows_each": self.partitions.rows_each}
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        return Cost(
+            memory=3 * shape.partition_bytes + 24 * GRAIN_ROWS * shape.n_columns,
+            seconds=0.1 + 6e-9 * shape.source,
+            disk=32 * shape.n_columns * (shape.n_rows // GRAIN_ROWS + 1),
+            tasks=shape.n_partitions,
+        )
+
+
+@dataclass(frozen=True)
+class Validate(Scan):
+    """With `missing` "drop", rows with NaN or infinite entries stay in the row count but take no part in anything."""
+
+    source: Source
+    partitions: RowPartitions
+    missing: Missing = "error"
+    depends_on = ("missing",)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
         block = self.source.read(rows.start, rows.stop)
-        usable = usable_rows(block)
+        usable, grains = usable_rows(block), _grains(len(block))
+        sizes = (np.abs(block[grain][usable[grain]].astype(np.float64)) for grain in grains)
         figures = {
-            "digests": [digest_of_rows(block[grain]) for grain in _grains(len(block))],
-            "largest": max(_largest(block[grain][usable[grain]]) for grain in _grains(len(block))),
+            "digests": [digest_of_rows(block[grain]) for grain in grains],
+            "largest": max(float(size.max(initial=0.0)) for size in sizes),
             "bad_entries": 0 if usable.all() else int(np.count_nonzero(~np.isfinite(block))),
             "n_bad_rows": int(np.count_nonzero(~usable)),
             "bad_rows": (np.flatnonzero(~usable)[:LISTED_ROWS] + rows.start).tolist(),
         }
-        arrays = self._ids(ledger, partition) if self.source.has_ids else []
-        if self._refuses(figures):
+        arrays = write_ids(ledger, partition, self.source, rows)
+        if (self.missing == "error" and figures["bad_entries"]) or figures["largest"] > checks.LARGEST_SIZE:
             return figures, arrays  # the stage will fail, and moments would overflow
         return figures, arrays + ledger.write_parts(partition, _summaries(block, usable))
 
@@ -81,30 +107,19 @@ class Validate(Stage):
                 f"{self.source.name} holds whole numbers up to {largest:.0f}, beyond 2^53 = {LARGEST_EXACT}, where "
                 "double precision rounds them and distinct rows become the same; subtract an offset or rescale."
             )
-        ranges = self._merged_ranges(ledger)
+        ranges = _spanned(np.stack([ledger.part("ranges", part).read() for part in range(self.partitions.count)]))
         n_rows, n_columns = self.source.shape
         self._refuse_content(ranges, largest, n_rows - n_bad)
-        ledger.write("moments", self._merged_moments(ledger))
-        ledger.write("ranges", ranges)
-        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
-        content = hashlib.sha256(repr((self.source.shape, self.source.dtype.str, digests)).encode()).hexdigest()
-        report = {"content": content, "largest": largest, "n_rows": n_rows, "n_columns": n_columns}
-        report |= {"n_dropped_rows": n_bad, "dtype": self.source.dtype.str, "rows_each": self.partitions.rows_each}
-        return report, ["moments", "ranges"]
+        report = self.content(figures, self.source.shape, self.source.dtype.str)
+        report |= {"largest": largest, "n_rows": n_rows, "n_columns": n_columns, "n_dropped_rows": n_bad}
+        arrays = {"moments": self._merged_moments(ledger), "ranges": ranges}
+        return written(ledger, {**report, "dtype": self.source.dtype.str}, arrays)
 
     def _refuse_content(self, ranges: FloatArray, largest: float, n_usable: int) -> None:
         if (ranges[0] == ranges[1]).all():
             raise InvalidInputError(
                 f"all {n_usable} rows of {self.source.name} are identical; there is nothing to embed."
             )
-
-    def _refuses(self, figures: Json) -> bool:
-        bad = self.missing == "error" and figures["bad_entries"] > 0
-        return bool(bad or figures["largest"] > checks.LARGEST_SIZE)
-
-    def _ids(self, ledger: StageLedger, partition: int) -> list[str]:
-        rows = self.partitions.rows(partition)
-        return ledger.write_parts(partition, {"ids": as_numbers(self.source.ids(rows.start, rows.stop))})
 
     def _refuse_bad_entries(self, figures: list[Json], n_bad_rows: int) -> None:
         if n_bad_rows == self.source.shape[0]:
@@ -131,19 +146,6 @@ class Validate(Stage):
                     n_seen += count
         return total
 
-    def _merged_ranges(self, ledger: StageLedger) -> FloatArray:
-        return _spanned(np.stack([ledger.part("ranges", part).read() for part in range(self.partitions.count)]))
-
-    @staticmethod
-    def cost(shape: Shape) -> Cost:
-        scanned = 24 * GRAIN_ROWS * shape.n_columns
-        return Cost(
-            memory=3 * shape.partition_bytes + scanned,
-            seconds=0.1 + 6e-9 * shape.source,
-            disk=32 * shape.n_columns * (shape.n_rows // GRAIN_ROWS + 1),
-            tasks=shape.n_partitions,
-        )
-
 
 def usable_rows(block: AnyArray) -> BoolArray:
     """Which rows have finite entries only."""
@@ -165,10 +167,6 @@ def _summaries(block: AnyArray, usable: BoolArray) -> dict[str, AnyArray]:
 
 def _grains(n_rows: int) -> list[slice]:
     return [slice(start, start + GRAIN_ROWS) for start in range(0, n_rows, GRAIN_ROWS)]
-
-
-def _largest(rows: AnyArray) -> float:
-    return float(np.abs(rows.astype(np.float64)).max(initial=0.0))
 
 
 def _spanned(ranges: FloatArray) -> FloatArray:
@@ -199,6 +197,13 @@ def merged_moments(first: FloatArray, n_first: int, second: FloatArray, n_second
     return np.stack([mean, first[1] + second[1] + shift**2 * (n_first * n_second / n)])
 
 
+def write_ids(ledger: StageLedger, partition: int, source: Source, rows: range) -> list[str]:
+    """Keep the ids of a partition's rows, if there are any."""
+    if not source.has_ids:
+        return []
+    return ledger.write_parts(partition, {"ids": as_numbers(source.ids(rows.start, rows.stop))})
+
+
 def as_numbers(ids: AnyArray) -> AnyArray:
     """Ids as they are stored: whole numbers as they are, text as UTF-8 bytes (n, longest), padded with zeros."""
     if ids.dtype.kind in "iu":
@@ -218,3 +223,172 @@ def as_ids(stored: AnyArray) -> AnyArray:
 def digest_of_rows(rows: AnyArray) -> str:
     """What names the content of rows, in their dtype."""
     return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()
+
+
+GRAINS_PER_BLOCK = 64
+
+
+@dataclass(frozen=True)
+class PreparedSource:
+    """A validated source with its preprocessing; rows that were dropped read as NaN."""
+
+    source: Source
+    validated: Outcome
+    standardize: bool = False
+    axes: Outcome | None = None
+
+    @property
+    def identity(self) -> list[str]:
+        """What names its content, for the stages that read it."""
+        axes = [] if self.axes is None else [self.axes.ledger.digest]
+        return [str(self.validated.figures["content"]), f"standardize={self.standardize}", *axes]
+
+    @property
+    def n_columns(self) -> int:
+        return self.source.shape[1] if self.axes is None else int(self.axes.figures["n_axes"])
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        centered = self.standardize or self.axes is not None
+        found = preprocessing_of(self.source, self.validated, self.standardize, centered)
+        return found if self.axes is None else replace(found, axes=self.axes.ledger.read("axes").read())
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        return self.preprocessing.apply(self.source.read(start, stop))
+
+
+def point_dtype(source: np.dtype[Any]) -> np.dtype[Any]:
+    """Single precision where it holds every value of the source exactly."""
+    return np.dtype(np.float32 if np.can_cast(source, np.float32) else np.float64)
+
+
+def preprocessing_of(source: Source, validated: Outcome, standardize: bool, centered: bool) -> Preprocessing:
+    """Scaling, and if asked for centering and standardizing, from what `validate` found."""
+    exponent = int(np.frexp(validated.figures["largest"])[1])
+    dtype = point_dtype(source.dtype)
+    if not centered:
+        return Preprocessing(exponent, dtype)
+    mean, deviation = validated.ledger.read("moments").read()
+    low, high = validated.ledger.read("ranges").read()
+    n_usable = validated.figures["n_rows"] - validated.figures["n_dropped_rows"]
+    # A constant column is left at 0: its computed spread is rounding error.
+    center = np.ldexp(np.where(low == high, low, mean), -exponent)
+    spread = np.where(low == high, 1.0, np.ldexp(np.sqrt(deviation / n_usable), -exponent))
+    return Preprocessing(exponent, dtype, center, spread if standardize else None)
+
+
+@dataclass(frozen=True)
+class Axes(Stage):
+    """Principal axes of the data."""
+
+    source: Source
+    validated: Outcome
+    standardize: bool
+    n_axes: int
+    name = "axes"
+    depends_on = ("n_axes", "standardize")
+
+    def inputs(self) -> list[str]:
+        return [str(self.validated.figures["content"])]
+
+    def n_partitions(self) -> int:
+        return self._blocks.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        total = np.zeros((self.source.shape[1],) * 2)
+        for rows in self._blocks.grains(partition):
+            points = self._centered.apply(self.source.read(rows.start, rows.stop)).astype(np.float64)
+            total += scatter_matrix(points[usable_rows(points)])
+        return {}, ledger.write_parts(partition, {"scatter": total})
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        total = np.zeros((self.source.shape[1],) * 2)
+        for partition in sorted(figures):
+            total += ledger.part("scatter", partition).read()
+        axes, explained = principal_axes(total, self.n_axes)
+        return written(ledger, {"n_axes": self.n_axes, "explained_variance": explained}, {"axes": axes})
+
+    @property
+    def _blocks(self) -> RowPartitions:
+        return RowPartitions(self.source.shape[0], GRAINS_PER_BLOCK)
+
+    @cached_property
+    def _centered(self) -> Preprocessing:
+        return preprocessing_of(self.source, self.validated, self.standardize, centered=True)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        rows, columns = GRAINS_PER_BLOCK * GRAIN_ROWS, shape.n_columns
+        return Cost(
+            memory=3 * 8 * columns**2 + 24 * GRAIN_ROWS * columns,
+            seconds=4e-9 * shape.source + 1e-10 * shape.n_rows * columns**2,
+            disk=8 * columns**2 * (shape.n_rows // rows + 2),
+            tasks=-(-shape.n_rows // rows),
+        )
+
+
+def n_usable(data: PreparedSource) -> int:
+    """How many rows take part."""
+    figures = data.validated.figures
+    return int(figures["n_rows"] - figures["n_dropped_rows"])
+
+
+def rows_of_rank(data: PreparedSource, partitions: RowPartitions, ranks: IntArray) -> tuple[AnyArray, IntArray]:
+    """Points (r, D) and numbers (r,) of the rows with these ranks, rising, among the usable ones."""
+    points = np.empty((len(ranks), data.n_columns), dtype=data.preprocessing.dtype)
+    rows, seen = np.empty(len(ranks), dtype=np.int64), 0
+    for partition in range(partitions.count):
+        n_here = int(data.validated.ledger.part("usable", partition).read().sum())
+        first, last = np.searchsorted(ranks, [seen, seen + n_here])
+        if first < last:
+            part = partitions.rows(partition)
+            block = data.read(part.start, part.stop)
+            places = np.flatnonzero(usable_rows(block))[ranks[first:last] - seen]
+            points[first:last], rows[first:last] = block[places], places + part.start
+        seen += n_here
+    return points, rows
+
+
+def points_of_rows(data: PreparedSource, partitions: RowPartitions, rows: IntArray) -> AnyArray:
+    """Points (r, D) of the rows with these numbers, rising."""
+    points = np.empty((len(rows), data.n_columns), dtype=data.preprocessing.dtype)
+    bounds = np.searchsorted(rows, np.arange(partitions.count + 1) * partitions.rows_each)
+    for partition in np.flatnonzero(np.diff(bounds)).tolist():
+        part, mine = partitions.rows(partition), slice(*bounds[partition : partition + 2])
+        points[mine] = data.read(part.start, part.stop)[rows[mine] - part.start]
+    return points
+
+
+@dataclass(frozen=True)
+class ValidateBatch(Validate):
+    """Like the scan before a fit; but rows may all be the same, and must not be out of all proportion to the fit's."""
+
+    exponent: int = 0
+
+    def _refuse_content(self, ranges: FloatArray, largest: float, n_usable: int) -> None:
+        if np.ldexp(largest, -self.exponent) > checks.LARGEST_SIZE:
+            raise InvalidInputError(
+                f"{self.source.name} reaches {largest:g} in absolute value, beyond {checks.LARGEST_SIZE:g} times the "
+                "fitted data; squared distances would leave double precision: drop or rescale such rows."
+            )
+
+
+@dataclass(frozen=True)
+class ReplayedSource(PreparedSource):
+    """New rows with the preprocessing that `validated` and `axes` of the fit gave.
+
+    They are kept in the precision that holds both their own values and those of the fit.
+    """
+
+    batch: Outcome | None = None
+    fitted_dtype: np.dtype[Any] | None = None
+
+    @property
+    def identity(self) -> list[str]:
+        content = [] if self.batch is None else [str(self.batch.figures["content"])]
+        return [*content, *super().identity, f"points={self.preprocessing.dtype}"]
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        found = super().preprocessing
+        return replace(found, dtype=np.result_type(found.dtype, self.fitted_dtype or found.dtype))

@@ -216,7 +216,7 @@ def test_points_lifted_off_the_roll_stand_out_and_drift(roll, tmp_path):
 
 def test_a_store_without_calibration_says_what_to_do(roll, tmp_path, monkeypatch):
     folder, _, _ = roll
-    monkeypatch.setattr("pipeline.stages.graph.space.NEEDED", ("validate", "census"))
+    monkeypatch.setattr("pipeline.stages.space.ALONG_A_GRAPH", (("validate", "census"), ()))
     with pytest.raises(StoreError, match="did not have census; run the fit again"):
         extended(folder / "run", folder / "training.npy", tmp_path / "out")
 

@@ -14,8 +14,8 @@ from pipeline.jobs.portable import STAGES, export_model
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.geodesics.shortest_paths import PathSearch
 from pipeline.stages.graph.rows import connected_graph, row_batches
-from pipeline.stages.graph.space import exportable_space
 from pipeline.stages.publish import COORDINATES
+from pipeline.stages.space import exportable_space
 from pipeline.store import local, run
 
 N_TRAINING = 4500

@@ -24,7 +24,7 @@ from pipeline.numerics.geodesics.graph import (
 )
 from pipeline.stages.graph import components
 from pipeline.stages.graph.components import Components, spanning_links
-from pipeline.stages.graph.ordered import OrderedNodes
+from pipeline.stages.graph.partition import OrderedNodes
 from pipeline.stages.stage import Outcome, run_stage
 from pipeline.store import lease
 from pipeline.store.ledger import StageLedger

@@ -14,9 +14,8 @@ from pipeline.stages.graph import neighbors
 from pipeline.stages.graph import neighbors as tree_search
 from pipeline.stages.graph.neighbors import Neighbors, Probes
 from pipeline.stages.graph.partition import Assign, Cells, Order
-from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
-from pipeline.stages.validate import Validate
+from pipeline.stages.validate import PreparedSource, Validate
 from pipeline.store import lease
 from pipeline.store.local import LocalBackend
 

@@ -13,8 +13,14 @@ from pipeline.fanout.rounds import is_passing
 from pipeline.sources.objects import Comparison, open_objects
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.landmarks import Landmarks
-from pipeline.stages.providers.estimated import Subset
-from pipeline.stages.providers.objects import Compare, ComparedRows, ObjectCandidates, ScanObjects, landmark_objects
+from pipeline.stages.providers.objects import (
+    Compare,
+    ComparedRows,
+    ObjectCandidates,
+    ScanObjects,
+    Subset,
+    landmark_objects,
+)
 from pipeline.stages.stage import run_stage
 from pipeline.store import lease
 from pipeline.store.ledger import StageLedger

@@ -8,9 +8,8 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.sources import open_source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.graph.partition import Assign, Cells, Order
-from pipeline.stages.preprocess import PreparedSource
 from pipeline.stages.stage import run_stage
-from pipeline.stages.validate import Validate
+from pipeline.stages.validate import PreparedSource, Validate
 from pipeline.store import lease
 from pipeline.store.local import LocalBackend
 

@@ -1,11 +1,4 @@
-"""The graph of a model's anchors: along it, paths between any two of them are about as long as in the run.
-
-An edge leads from each anchor to its k nearest. It is as long as its ends are apart, or as the greatest difference of
-their distances to a landmark, whichever is more; both bound the run's own distance from below, and the second closes
-shortcuts between turns of the data. Further edges, as long as in the run, lead from each anchor to the landmark nearest
-to it, and from each landmark to the first: they join everything, whatever the k nearest leave apart.
-
-A run thinned out to its anchors, in the layout of the run: what a portable model consists of.
+"""A run thinned out to its anchors, in the layout of the run: what a portable model consists of.
 
 Stages here have the names of those of a fit and leave what extending reads of them, over the anchors instead of all
 nodes, and as one group. Their digests name the data and settings of the run, not the digests of its stages: those also
@@ -15,6 +8,7 @@ tell how the run was cut, which changes nothing here.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,10 +26,10 @@ from pipeline.numerics.neighbors.spatial import (
 )
 from pipeline.stages.graph.graph import LISTED_COMPONENTS, group_bounds
 from pipeline.stages.graph.neighbors import Probes, neighbors_by_cells, neighbors_by_trees
-from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes
-from pipeline.stages.graph.rows import nodes_per_chunk, row_batches
-from pipeline.stages.graph.space import GraphSpace
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
+from pipeline.stages.graph.rows import BatchedRows, nodes_per_chunk, row_batches
+from pipeline.stages.space import GraphSpace
+from pipeline.stages.stage import Outcome, Result, SingleStage, written
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, HashArray, IntArray, Json
@@ -57,11 +51,9 @@ class Copied(SingleStage):
     def inputs(self) -> list[str]:
         return [self.identity]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        for name in self.arrays:
-            ledger.write(name, self.original.ledger.read(name).read())
+    def result(self) -> Result:
         figures = {name: value for name, value in self.original.figures.items() if name not in self.left_out}
-        return figures, list(self.arrays)
+        return figures, {name: self.original.ledger.read(name).read() for name in self.arrays}
 
 
 @dataclass(frozen=True)
@@ -74,24 +66,23 @@ class Anchors(SingleStage):
     n_anchors: int
     identity: str
     name = "anchors"
-
-    def settings(self) -> Json:
-        return {"n_anchors": self.n_anchors}
+    depends_on = ("n_anchors",)
 
     def inputs(self) -> list[str]:
         return [self.identity]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nothing = np.empty(0, dtype=np.int64)
         arrays = {"nodes": np.arange(self.n_anchors), "calibrating": nothing, "checking": nothing}
         if self.n_anchors < self.space.n_nodes:
             arrays = self._drawn()
-        for name, nodes in arrays.items():
-            ledger.write(name, nodes)
-        return {f"n_{name}": len(nodes) for name, nodes in arrays.items()}, list(arrays)
+        return {f"n_{name}": len(nodes) for name, nodes in arrays.items()}, arrays
 
     def _drawn(self) -> dict[str, IntArray]:
-        keys = self._keys()
+        # The least hash of each node's rows.
+        keys: HashArray = np.full(self.space.n_nodes, np.iinfo(np.uint64).max, dtype=np.uint64)
+        for nodes, hashes in self._rows():
+            np.minimum.at(keys, nodes, hashes)
         forced = np.zeros(len(keys), dtype=np.bool_)
         forced[self.landmarks.ledger.read("nodes").read()] = True
         if self.space.kept is not None:
@@ -113,16 +104,8 @@ class Anchors(SingleStage):
                 f"most of the data; use more, so that there are more than n_neighbors={self.space.n_neighbors}."
             )
 
-    def _keys(self) -> HashArray:
-        """The least hash of each node's rows."""
-        keys = np.full(self.space.n_nodes, np.iinfo(np.uint64).max, dtype=np.uint64)
-        for nodes, hashes in self._rows():
-            np.minimum.at(keys, nodes, hashes)
-        return keys
-
     def _left(self, anchored: int, eligible: BoolArray) -> dict[str, IntArray]:
-        """The nodes of rows that calibrate and of those that check, rising; one that stands for several rows is there
-        as often as they are."""
+        """The nodes of rows that calibrate and of those that check, rising, once for each row."""
         ranges = held_ranges(anchored, int(self.space.stages["order"].figures["n_rows"]))
         bounds = np.array(ranges, dtype=np.uint64)
         found: dict[str, list[IntArray]] = {"calibrating": [], "checking": []}
@@ -146,36 +129,44 @@ class AnchorCells(SingleStage):
     space: GraphSpace
     anchors: Outcome
     name = "cells"
+    reads = ("anchors",)
 
     def settings(self) -> Json:
         return {"seed": self.space.settings["seed"]}
 
-    def inputs(self) -> list[str]:
-        return [self.anchors.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes, seed = self.anchors.ledger.read("nodes").read(), int(self.space.settings["seed"])
         size = sample_size(len(nodes), int(self.space.stages["order"].figures["n_columns"]))
         sampled = np.sort(np.random.default_rng(seed).choice(len(nodes), size, replace=False))
         points, _ = run_nodes(self.space).nodes(nodes[sampled])
         centers = cell_centers(points, cell_count(len(nodes)), seed)
-        ledger.write("centers", centers)
-        return {"n_cells": len(centers)}, ["centers"]
+        return {"n_cells": len(centers)}, {"centers": centers}
+
+
+class OneGroup(SingleStage):
+    """A stage that leaves some of its arrays as those of the only group there is."""
+
+    of_group: ClassVar[tuple[str, ...]]
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        figures, arrays = self.result()
+        parts = {name: arrays[name] for name in self.of_group}
+        figures, names = written(ledger, figures, {name: arrays[name] for name in arrays if name not in parts})
+        return figures, [*names, *ledger.write_parts(partition, parts)]
 
 
 @dataclass(frozen=True)
-class AnchorOrder(SingleStage):
+class AnchorOrder(OneGroup):
     """The anchors ordered by cell, as one group: what `OrderedNodes` reads, and the number that each had in the run."""
 
     space: GraphSpace
     anchors: Outcome
     cells: Outcome
     name = "order"
+    reads = ("cells",)
+    of_group = ("points", "first")
 
-    def inputs(self) -> list[str]:
-        return [self.cells.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes = self.anchors.ledger.read("nodes").read()
         points, first = run_nodes(self.space).nodes(nodes)
         centers = self.cells.ledger.read("centers").read()
@@ -183,13 +174,12 @@ class AnchorOrder(SingleStage):
         order = np.lexsort((first, curve_places(points, cells, len(centers)), cells))
         points, sizes = points[order], np.bincount(cells, minlength=len(centers))
         arrays = {"cell_sizes": sizes, "groups": np.array([0, len(centers)]), "nodes": nodes[order]}
+        arrays |= {"points": points, "first": first[order]}
         if points.shape[1] <= FEW_DIMENSIONS:
             arrays["cell_boxes"] = cell_boxes(points, sizes)
-        for name, array in arrays.items():
-            ledger.write(name, array)
         figures = {"n_rows": len(nodes), "n_nodes": len(nodes), "nodes_each": [len(nodes)]}
         figures |= {"n_columns": points.shape[1], "thinned": len(nodes) < self.space.n_nodes}
-        return figures, [*arrays, *ledger.write_parts(0, {"points": points, "first": first[order]})]
+        return figures, arrays
 
 
 @dataclass(frozen=True)
@@ -200,30 +190,23 @@ class AnchorProbes(Probes):
 
 
 @dataclass(frozen=True)
-class AnchorRows(Stage):
+class AnchorRows(BatchedRows):
     """The anchors' distances to the landmarks, in the batches of the run: sums over them have the same bytes."""
 
     space: GraphSpace
     ordered: Outcome
-    name = "rows"
-
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest]
+    reads = ("ordered",)
 
     def n_partitions(self) -> int:
         return int(self.space.stages["rows"].figures["n_batches"])
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         lengths = taken(row_batches(self.space.stages["rows"])[partition], self.ordered.ledger.read("nodes").read())
-        names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
+        names = ledger.write_rounded(partition, "rows", lengths, self.nodes_per_chunk)
         return {"n_landmarks": lengths.shape[1]}, names
 
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
-        return {"n_landmarks": n_landmarks, "n_batches": len(figures), "nodes_per_chunk": self._nodes_per_chunk}, []
-
     @property
-    def _nodes_per_chunk(self) -> int:
+    def nodes_per_chunk(self) -> int:
         return nodes_per_chunk(self.space.stages["rows"].figures["n_landmarks"], self.ordered.figures["n_nodes"])
 
 
@@ -250,22 +233,24 @@ class AnchorLandmarks(SingleStage):
     landmarks: Outcome
     ordered: Outcome
     name = "landmarks"
+    reads = ("ordered",)
 
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes = self.ordered.ledger.read("nodes").read()
         order = np.argsort(nodes)
         places = order[np.searchsorted(nodes[order], self.landmarks.ledger.read("nodes").read())]
-        ledger.write("nodes", places)
-        ledger.write("rows", self.landmarks.ledger.read("rows").read())
-        return {"n_landmarks": len(places)}, ["nodes", "rows"]
+        return {"n_landmarks": len(places)}, {"nodes": places, "rows": self.landmarks.ledger.read("rows").read()}
 
 
 @dataclass(frozen=True)
-class AnchorGraph(SingleStage):
-    """Symmetric CSR over the anchors, and the component of the run that each is in."""
+class AnchorGraph(OneGroup):
+    """Symmetric CSR over the anchors, with paths about as long as in the run, and their components in the run.
+
+    An edge leads from each anchor to its k nearest. It is as long as its ends are apart, or as the greatest difference
+    of their distances to a landmark, whichever is more; both bound the run's own distance from below, and the second
+    closes shortcuts between turns of the data. Further edges, as long as in the run, lead from each anchor to the
+    landmark nearest to it, and from each landmark to the first: they join what the k nearest leave apart.
+    """
 
     space: GraphSpace
     cells: Outcome
@@ -274,27 +259,23 @@ class AnchorGraph(SingleStage):
     landmarks: Outcome
     rows: Outcome
     name = "graph"
+    of_group = ("offsets", "targets", "weights")
+    reads = ("probes", "rows")
 
     def settings(self) -> Json:
         return {"n_neighbors": self.space.n_neighbors}
 
-    def inputs(self) -> list[str]:
-        return [self.probes.ledger.digest, self.rows.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         n_nodes = int(self.ordered.figures["n_nodes"])
         labels = self.space.component_of(self.ordered.ledger.read("nodes").read())
         pieces = zip(self._near(labels), self._to_landmarks(), strict=True)
         starts, ends, lengths = (np.concatenate(parts) for parts in pieces)
-        offsets, targets, weights = symmetric_csr(
-            0, n_nodes, starts.astype(np.int32), ends.astype(np.int32), lengths.astype(np.float32)
-        )
-        names = ledger.write_parts(0, {"offsets": offsets, "targets": targets, "weights": weights})
-        ledger.write("components", labels)
+        edges = starts.astype(np.int32), ends.astype(np.int32), lengths.astype(np.float32)
+        arrays = dict(zip(self.of_group, symmetric_csr(0, n_nodes, *edges), strict=True))
         sizes = np.bincount(labels)
         largest = np.sort(sizes)[::-1][:LISTED_COMPONENTS].tolist()
-        figures = {"n_components": int(np.count_nonzero(sizes)), "largest_components": largest, "n_edges": len(targets)}
-        return figures, [*names, "components"]
+        figures = {"n_components": int(np.count_nonzero(sizes)), "largest_components": largest}
+        return {**figures, "n_edges": len(arrays["targets"])}, {**arrays, "components": labels}
 
     def _near(self, labels: IntArray) -> EdgeList:
         """Edges to the k nearest; none between what the run kept apart."""
@@ -339,12 +320,10 @@ class AnchorComponents(SingleStage):
     space: GraphSpace
     graph: Outcome
     name = "components"
+    reads = ("graph",)
 
-    def inputs(self) -> list[str]:
-        return [self.graph.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         labels: AnyArray = self.graph.ledger.read("components").read()
         found = {name: self.graph.figures[name] for name in ("n_components", "largest_components")}
         n_kept = len(labels) if self.space.kept is None else int((labels < 1).sum())
-        return {**found, "n_kept": n_kept, "n_bridges": 0, "exact": True}, []
+        return {**found, "n_kept": n_kept, "n_bridges": 0, "exact": True}, {}

@@ -30,11 +30,9 @@ from pipeline.numerics.geodesics.graph import (
     disconnected_message,
 )
 from pipeline.numerics.neighbors.exact import refine_neighbors
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.graph.ordered import OrderedNodes
-from pipeline.stages.stage import Outcome, SingleStage
-from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.stages.graph.partition import OrderedNodes
+from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Cells that each cell searches in any case, the nearest that hold outsiders.
 N_PROBES = 16
@@ -68,25 +66,24 @@ class Components(SingleStage):
     policy: ComponentPolicy
     edges_from: str = "neighbors"
     name = "components"
+    depends_on = ("policy",)
+    reads = ("graph",)
 
-    def settings(self) -> Json:
-        return {"policy": self.policy}
-
-    def inputs(self) -> list[str]:
-        return [self.graph.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         checks.one_of("policy", self.policy, POLICIES)
         sizes, n_components = self.graph.figures["largest_components"], self.graph.figures["n_components"]
         if n_components > 1 and self.policy == "error":
             raise DisconnectedGraphError(self._refusal(sizes, n_components))
-        links, exact = self._links() if n_components > 1 and self.policy == "bridge" else (ShortestLinks.of(0), True)
+        links, exact = ShortestLinks.of(0), True
+        if n_components > 1 and self.policy == "bridge":
+            if self.cells is None:
+                raise InvalidInputError(NO_BRIDGES)
+            labels = self.graph.ledger.read("components").read()
+            links, exact = spanning_links(OrderedNodes(self.cells, self.ordered), labels)
         arrays = {"starts": links.ends[:, 2], "ends": links.ends[:, 3], "lengths": links.lengths}
-        for name, values in arrays.items():
-            ledger.write(name, values)
         n_kept = sizes[0] if self.policy == "largest" else self.ordered.figures["n_nodes"]
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
-        return {**report, "n_bridges": len(links.lengths), "exact": exact}, list(arrays)
+        return {**report, "n_bridges": len(links.lengths), "exact": exact}, arrays
 
     def _refusal(self, sizes: list[int], n_components: int) -> str:
         if self.edges_from not in REMEDIES:
@@ -96,12 +93,6 @@ class Components(SingleStage):
             f"The graph has {n_components} components, of sizes {listed}; distances between them are undefined. "
             f"{REMEDIES[self.edges_from]}"
         )
-
-    def _links(self) -> "tuple[ShortestLinks, bool]":
-        if self.cells is None:
-            raise InvalidInputError(NO_BRIDGES)
-        labels = self.graph.ledger.read("components").read()
-        return spanning_links(OrderedNodes(self.cells, self.ordered), labels)
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -260,11 +251,7 @@ class LinkSearch:
 
     def _within_reach(self, cell: int, places: slice) -> IntArray:
         targets, bounds = self._gaps(cell, places)
-        return np.asarray(targets[bounds <= self._limits(cell).max()])
-
-    def _limits(self, cell: int) -> FloatArray:
-        """How far every node that searches from a cell has to look."""
-        return self.links.lengths[self._components(cell)]
+        return np.asarray(targets[bounds <= self.links.lengths[self._components(cell)].max()])
 
     def _components(self, cell: int) -> IntArray:
         """The component of every node that searches from a cell."""
@@ -304,7 +291,7 @@ class LinkSearch:
         n_pairs = 0
         for cell in self._searching.tolist():
             targets, bounds = self._gaps(cell, slice(N_PROBES, None))
-            limits = np.sort(self._limits(cell))
+            limits = np.sort(self.links.lengths[self._components(cell)])
             n_pairs += int((len(limits) - np.searchsorted(limits, bounds)) @ self.balls.sizes[targets])
         return float(n_pairs * (2 * self.balls.centers.shape[1] + PAIR_WORK))
 

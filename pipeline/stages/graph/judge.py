@@ -10,16 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
-from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments
+from pipeline.numerics.extension.reconstruction import Moments, project_moments
 from pipeline.numerics.neighbors.exact import NeighborSearch
-from pipeline.stages.evaluate import write_calibration
+from pipeline.numerics.neighbors.radius import even_lists
+from pipeline.stages.embed import moments_of
+from pipeline.stages.evaluate import calibrated
 from pipeline.stages.graph.anchors import run_nodes
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.graph.search import nearest_embedded
-from pipeline.stages.graph.space import GraphSpace
-from pipeline.stages.providers.geodesic import distances_to_landmarks
-from pipeline.stages.stage import Outcome, SingleStage
-from pipeline.store.ledger import StageLedger
+from pipeline.stages.providers.geodesic import ways_to_landmarks
+from pipeline.stages.space import GraphSpace
+from pipeline.stages.stage import Outcome, Result, SingleStage
 from pipeline.types import FloatArray, IntArray, Json
 
 
@@ -49,17 +50,15 @@ class AnchorCalibrate(SingleStage):
     def inputs(self) -> list[str]:
         return [self.anchors.ledger.digest, *self.model_space.identity]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes = self.anchors.ledger.read("calibrating").read()
         if not len(nodes):
-            for name in TRUST:
-                ledger.write(name, self.space.calibration[name])
-            return self.space.stages["calibrate"].figures, list(TRUST)
+            return self.space.stages["calibrate"].figures, {name: self.space.calibration[name] for name in TRUST}
         lists = as_new(self.space, self.model_space, nodes)
         fewer = max(1, lists.neighbors.shape[1] - 1)
         others = Lists(lists.nodes, lists.distances[:, :fewer], lists.neighbors[:, :fewer])
-        figures = write_calibration(ledger, TRUST, self._columns(lists), self._columns(others))
-        return {**figures, "weight": self.space.weight, "exponent": self.space.exponent}, list(TRUST)
+        figures, arrays = calibrated(TRUST, self._columns(lists), self._columns(others))
+        return {**figures, **self.settings()}, arrays
 
     def _columns(self, lists: Lists) -> FloatArray:
         moments = _moments_through(self.model_space, lists.distances, lists.neighbors)
@@ -80,17 +79,18 @@ class Accuracy(SingleStage):
     def inputs(self) -> list[str]:
         return [self.anchors.ledger.digest, *self.model_space.identity]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes = self.anchors.ledger.read("checking").read()
         if not len(nodes):
-            return {"n_checked": 0, "rms": 0.0, "q99": 0.0}, []
+            return {"n_checked": 0, "rms": 0.0, "q99": 0.0}, {}
         lists, model = as_new(self.space, self.model_space, nodes), self.space.model
         placed = project_moments(model, _moments_through(self.model_space, lists.distances, lists.neighbors))
-        known = project_moments(model, _moments_of(self.space, lists.nodes))
+        batches = (batch.take(lists.nodes) for batch in row_batches(self.space.stages["rows"]))
+        known = project_moments(model, moments_of(model, len(lists.nodes), batches))
         spread = np.sqrt(np.sum((known - known.mean(axis=0)) ** 2, axis=1).mean())
         errors = np.sqrt(np.sum((placed - known) ** 2, axis=1)) / spread
         rms, far = float(np.sqrt((errors**2).mean())), float(np.quantile(errors, 0.99))
-        return {"n_checked": len(errors), "rms": rms, "q99": far}, []
+        return {"n_checked": len(errors), "rms": rms, "q99": far}, {}
 
 
 def as_new(space: GraphSpace, model_space: GraphSpace, nodes: IntArray) -> Lists:
@@ -107,15 +107,4 @@ def as_new(space: GraphSpace, model_space: GraphSpace, nodes: IntArray) -> Lists
 
 def _moments_through(space: GraphSpace, distances: FloatArray, neighbors: IntArray) -> Moments:
     """The moments of new points with these neighbors (p, k)."""
-    sums = MomentSums(space.model, len(distances))
-    for to_landmarks in distances_to_landmarks(space, distances, neighbors):
-        sums.add(to_landmarks)
-    return sums.moments()
-
-
-def _moments_of(space: GraphSpace, nodes: IntArray) -> Moments:
-    """What the run itself knows of its nodes, rising."""
-    sums = MomentSums(space.model, len(nodes))
-    for batch in row_batches(space.stages["rows"]):
-        sums.add(batch.take(nodes))
-    return sums.moments()
+    return moments_of(space.model, len(distances), ways_to_landmarks(space, even_lists(distances, neighbors)))

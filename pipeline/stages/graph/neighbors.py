@@ -1,14 +1,12 @@
 """Stage 3, neighbors: the k nearest nodes of every node, distances exact, ties to the lower source row.
 
-In few dimensions trees and boxes find them all. In many, every node probes the same number of cells, the nearest to it
-by their centers, whatever group it is searched with; so the answer does not depend on the groups. `probes` decides how
-many cells on one sample of nodes and audits the choice on another: as the search within the probed cells is exact, a
-neighbor is found if and only if its cell is among them, so the recall is that of cells.
+In few dimensions trees and boxes find them all: a group's own points first, then the cells that its nodes' balls reach
+into. Each node's k-th distance so far says how far it has to look; cells whose box is beyond are never read, so what is
+in memory at once is a group and a portion of others about as large.
 
-Neighbors in few dimensions, exactly: a group's own points first, then the cells that its nodes' balls reach into.
-
-Each node's k-th distance so far says how far it has to look. Cells whose box is beyond are never read, so what is in
-memory at once is a group and a portion of others about as large, whatever the data.
+In many dimensions every node probes the same number of cells, the nearest to it by their centers, whatever group it is
+searched with. `probes` decides how many on one sample of nodes and audits the choice on another: as the search within
+the probed cells is exact, a neighbor is found if and only if its cell is among them.
 """
 
 from collections.abc import Iterator
@@ -28,9 +26,9 @@ from pipeline.numerics.neighbors.spatial import (
     reaching,
     within_reach,
 )
-from pipeline.stages.cost import SEARCH, Cost, Shape
-from pipeline.stages.graph.graph import edges_out, group_bounds
-from pipeline.stages.graph.ordered import (
+from pipeline.stages.exchange import gathered
+from pipeline.stages.graph.graph import HELD_OUT, edges_out, group_bounds
+from pipeline.stages.graph.partition import (
     GROUPS_IN_MEMORY,
     NODE_BITS,
     NODE_BITS_COUNT,
@@ -38,7 +36,7 @@ from pipeline.stages.graph.ordered import (
     empty_lists,
     node_keys,
 )
-from pipeline.stages.stage import Outcome, SingleStage, Stage
+from pipeline.stages.stage import SEARCH, Cost, GroupStage, Outcome, Result, Shape, SingleStage, total, written
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -58,7 +56,9 @@ def neighbors_by_trees(nodes: OrderedNodes, group: int, k: int) -> tuple[FloatAr
         open_rows = np.flatnonzero(reaching(points, distances[:, -1], sizes, homes, nodes.boxes[cells]))
         if len(open_rows):
             lists = distances[open_rows], found[open_rows]
-            LabelledTree(*_read(nodes, cells, group)).refine(points[open_rows], keys[open_rows], *lists)
+            parts = [part[1:] for part in nodes.near_first(cells, group)]
+            others = (np.concatenate(column) for column in zip(*parts, strict=True))
+            LabelledTree(*others).refine(points[open_rows], keys[open_rows], *lists)
             distances[open_rows], found[open_rows] = lists
     return distances, found
 
@@ -77,13 +77,6 @@ def _portions(nodes: OrderedNodes, home: slice, limits: FloatArray, most_nodes: 
         yield np.sort(order[portion_of == portion])
 
 
-def _read(nodes: OrderedNodes, cells: IntArray, group: int) -> tuple[AnyArray, IntArray]:
-    """Points and keys of the nodes of some cells."""
-    parts = [(points, keys) for _, points, keys in nodes.near_first(cells, group)]
-    points, keys = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return points, keys
-
-
 # Probed cells with their distances, looked through at once for those within reach: 16 MB.
 PROBE_ENTRIES = 1 << 20
 # Of those within reach, so many are gathered before cells are read for them: 32 MB.
@@ -96,7 +89,6 @@ RANKED_POINTS = 128
 NO_GROUP = -1
 # Large cells hold nearly all neighbors of their own nodes; probing few others, the graph could break at their borders.
 LEAST_PROBES = 4
-HELD_OUT = ("held_distances", "held_neighbors")
 # Cells that a plan counts on being probed.
 PLANNED_PROBES = 12
 
@@ -112,14 +104,10 @@ class Probes(SingleStage):
     recall: float
     name = "probes"
     version = 2
+    depends_on = ("n_neighbors", "seed", "recall")
+    reads = ("ordered",)
 
-    def settings(self) -> Json:
-        return {"n_neighbors": self.n_neighbors, "seed": self.seed, "recall": self.recall}
-
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         nodes = OrderedNodes(self.cells, self.ordered)
         if self.n_neighbors >= nodes.n_nodes:
             raise InvalidInputError(
@@ -127,18 +115,18 @@ class Probes(SingleStage):
                 f"has {nodes.n_nodes} distinct rows)."
             )
         if self.ordered.figures["n_columns"] <= FEW_DIMENSIONS:
-            return {"n_probes": 0, "recall": 1.0, "audited": 0}, []
+            return {"n_probes": 0, "recall": 1.0, "audited": 0}, {}
         n_sampled = CHOOSING_NODES + AUDITED_NODES
         # With too few nodes for two samples, searching everywhere costs little.
         if self.recall == 1 or nodes.n_nodes < n_sampled:
-            return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": min(nodes.n_nodes, AUDITED_NODES)}, []
+            return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": min(nodes.n_nodes, AUDITED_NODES)}, {}
         drawn = np.random.default_rng(self.seed).choice(nodes.n_nodes, n_sampled, replace=False)
         order = np.argsort(drawn)
         ranks = np.empty((n_sampled, self.n_neighbors), dtype=np.int64)
         ranks[order] = self._cell_ranks(nodes, drawn[order])
         n_probes = self._enough_probes(nodes.n_cells, ranks[:CHOOSING_NODES])
         recall = float((ranks[CHOOSING_NODES:] < n_probes).mean())
-        return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, []
+        return {"n_probes": n_probes, "recall": recall, "audited": AUDITED_NODES}, {}
 
     def _enough_probes(self, n_cells: int, ranks: IntArray) -> int:
         """The fewest cells to probe for the recall that is aimed at, as seen on a sample."""
@@ -167,7 +155,7 @@ class Probes(SingleStage):
 
 
 @dataclass(frozen=True)
-class Neighbors(Stage):
+class Neighbors(GroupStage):
     """Distances and node numbers of the k nearest of every node, group by group, and which of them are of other groups;
     and those of some rows apart, which later stages take as if they were new."""
 
@@ -178,15 +166,8 @@ class Neighbors(Stage):
     seed: int
     name = "neighbors"
     version = 4
-
-    def settings(self) -> Json:
-        return {"n_neighbors": self.n_neighbors, "seed": self.seed}
-
-    def inputs(self) -> list[str]:
-        return [self.ordered.ledger.digest, self.probes.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return len(self.ordered.figures["nodes_each"])
+    depends_on = ("n_neighbors", "seed")
+    reads = ("ordered", "probes")
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = OrderedNodes(self.cells, self.ordered)
@@ -200,12 +181,11 @@ class Neighbors(Stage):
         return {"n_nodes": len(distances)}, ledger.write_parts(partition, arrays, WHOLE_BYTES)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        for name in HELD_OUT:
-            ledger.write(name, np.concatenate([ledger.part(name, group).read() for group in sorted(figures)]))
-        ledger.write("counts_out", np.stack([ledger.part("counts_out", group).read() for group in sorted(figures)]))
+        groups = sorted(figures)
+        arrays = {name: gathered(ledger, name, groups) for name in HELD_OUT}
+        arrays["counts_out"] = np.stack([ledger.part("counts_out", group).read() for group in groups])
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
-        total = sum(entry["n_nodes"] for entry in figures.values())
-        return {**probed, "n_nodes": total}, [*HELD_OUT, "counts_out"]
+        return written(ledger, {**probed, "n_nodes": total(figures, "n_nodes")}, arrays)
 
     def _held_out(self, group: int, first: int, distances: FloatArray, neighbors: AnyArray) -> dict[str, AnyArray]:
         """Neighbors of some rows of a group, the row itself left out. One that repeats has its like for a neighbor."""
@@ -239,8 +219,7 @@ def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -
 def enough_neighbors_among(
     nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
 ) -> tuple[FloatArray, IntArray]:
-    """`neighbors_among`, where a point whose probed cells hold fewer than k others probes twice as many, until they
-    do or there are no more."""
+    """`neighbors_among`; a point whose probed cells hold fewer than k others probes twice as many, until they do."""
     distances, found = neighbors_among(nodes, home, points, keys, own_cells, n_probes, k)
     lacking = np.flatnonzero(found[:, -1] < 0)
     while len(lacking) and n_probes < nodes.n_cells:

@@ -9,7 +9,9 @@ In few dimensions a curve winds through each cell. Rows are sorted by (cell, pla
 numbered in that order, so nothing depends on the partitions' sizes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -24,13 +26,11 @@ from pipeline.numerics.neighbors.spatial import (
     sample_size,
 )
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import SEARCH, Cost, Shape
-from pipeline.stages.exchange import EXCHANGE_BYTES
-from pipeline.stages.preprocess import PreparedSource, n_usable, rows_of_rank
-from pipeline.stages.stage import Outcome, SingleStage, Stage
-from pipeline.stages.validate import usable_rows
+from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
+from pipeline.stages.stage import SEARCH, Cost, Outcome, Result, RowStage, Shape, SingleStage, Stage, total, written
+from pipeline.stages.validate import PreparedSource, n_usable, rows_of_rank, usable_rows
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, IntArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,18 @@ class Cells(SingleStage):
     partitions: RowPartitions
     seed: int
     name = "cells"
-
-    def settings(self) -> Json:
-        return {"seed": self.seed}
+    depends_on = ("seed",)
 
     def inputs(self) -> list[str]:
         return self.data.identity
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        sample = self._sample()
-        centers = cell_centers(sample, cell_count(n_usable(self.data)), self.seed)
-        ledger.write("centers", centers)
-        return {"n_cells": len(centers)}, ["centers"]
-
-    def _sample(self) -> AnyArray:
-        """Rows drawn by their rank among the usable ones, so that the sample does not depend on how they are cut."""
-        size = sample_size(n_usable(self.data), self.data.n_columns)
-        chosen = np.sort(np.random.default_rng(self.seed).choice(n_usable(self.data), size, replace=False))
-        return rows_of_rank(self.data, self.partitions, chosen)[0]
+    def result(self) -> Result:
+        n = n_usable(self.data)
+        chosen = np.random.default_rng(self.seed).choice(n, sample_size(n, self.data.n_columns), replace=False)
+        # By rank among the usable rows, so that the sample does not depend on how they are cut.
+        sample, _ = rows_of_rank(self.data, self.partitions, np.sort(chosen))
+        centers = cell_centers(sample, cell_count(n), self.seed)
+        return {"n_cells": len(centers)}, {"centers": centers}
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -70,7 +64,7 @@ class Cells(SingleStage):
 
 
 @dataclass(frozen=True)
-class Assign(Stage):
+class Assign(RowStage):
     """Every row's cell; each partition's rows written in the order of their cells."""
 
     data: PreparedSource
@@ -79,14 +73,8 @@ class Assign(Stage):
     name = "assign"
     version = 2
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
-
     def inputs(self) -> list[str]:
         return [*self.data.identity, self.cells.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
@@ -106,8 +94,7 @@ class Assign(Stage):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """How many rows, and distinct ones, every partition has in every cell (partitions, 2, cells)."""
         counts = np.stack([ledger.part("counts", p).read() for p in range(self.partitions.count)])
-        ledger.write("counts", counts)
-        return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, ["counts"]
+        return written(ledger, {"n_rows": total(figures, "n_rows")}, {"counts": counts})
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -130,12 +117,8 @@ class Order(Stage):
     rows_each: int
     name = "order"
     version = 2
-
-    def settings(self) -> Json:
-        return {"rows_each": self.rows_each}
-
-    def inputs(self) -> list[str]:
-        return [self.assigned.ledger.digest]
+    depends_on = ("rows_each",)
+    reads = ("assigned",)
 
     def n_partitions(self) -> int:
         return len(_groups(self._counts(), self.rows_each)) - 1
@@ -167,16 +150,13 @@ class Order(Stage):
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         """How many nodes each cell has, and which cells each group: enough to find any node."""
-        sizes = np.concatenate([ledger.part("sizes", p).read() for p in sorted(figures)])
-        ledger.write("cell_sizes", sizes)
-        ledger.write("groups", _groups(self._counts(), self.rows_each))
-        named = ["cell_sizes", "groups"]
-        if figures[0]["n_columns"] <= FEW_DIMENSIONS:
-            ledger.write("cell_boxes", np.concatenate([ledger.part("boxes", p).read() for p in sorted(figures)]))
-            named.append("cell_boxes")
-        totals = {name: sum(entry[name] for entry in figures.values()) for name in ("n_rows", "n_nodes")}
-        totals["n_columns"] = figures[0]["n_columns"]
-        return {**totals, "nodes_each": [figures[p]["n_nodes"] for p in sorted(figures)]}, named
+        groups, n_columns = sorted(figures), figures[0]["n_columns"]
+        arrays = {"cell_sizes": gathered(ledger, "sizes", groups), "groups": _groups(self._counts(), self.rows_each)}
+        if n_columns <= FEW_DIMENSIONS:
+            arrays["cell_boxes"] = gathered(ledger, "boxes", groups)
+        report: Json = {name: total(figures, name) for name in ("n_rows", "n_nodes")}
+        report |= {"n_columns": n_columns, "nodes_each": [figures[group]["n_nodes"] for group in groups]}
+        return written(ledger, report, arrays)
 
     def _counts(self) -> IntArray:
         return np.asarray(self.assigned.ledger.read("counts").read())
@@ -219,3 +199,122 @@ def _groups(counts: IntArray, rows_each: int) -> IntArray:
             filled = 0
         filled += size
     return np.array([*bounds, len(sizes)], dtype=np.int64)
+
+
+# Groups of cells kept in memory: the one whose neighbors are searched, the one they are searched in, one to spare.
+GROUPS_IN_MEMORY = 3
+# A node's number in the low bits of its key, its source row above them: keys compare as the rows do.
+NODE_BITS_COUNT = 31
+NODE_BITS = (1 << NODE_BITS_COUNT) - 1
+
+
+class OrderedNodes:
+    """The nodes as the order stage left them, cell by cell. With `chosen` (n,), `near_first` gives only those."""
+
+    def __init__(self, cells: Outcome, ordered: Outcome, chosen: BoolArray | None = None) -> None:
+        self._chosen = chosen
+        self.center_search = NeighborSearch(cells.ledger.read("centers").read())
+        self.groups: IntArray = ordered.ledger.read("groups").read()
+        self.offsets = np.concatenate([[0], np.cumsum(ordered.ledger.read("cell_sizes").read())])
+        self._ledger = ordered.ledger
+        # Not over a method of this object: the cycle would keep groups in memory until it is collected.
+        self.group = lru_cache(GROUPS_IN_MEMORY)(partial(_read_group, ordered.ledger))
+
+    @property
+    def sizes(self) -> IntArray:
+        """How many nodes each cell has."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def boxes(self) -> FloatArray:
+        """The box (2, D) around each cell's nodes, where dimensions are few."""
+        return np.asarray(self._ledger.read("cell_boxes").read())
+
+    @property
+    def n_cells(self) -> int:
+        return len(self.center_search.points)
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.offsets[-1])
+
+    def group_of(self, cells: IntArray) -> IntArray:
+        """The group that each cell is in."""
+        return np.asarray(np.searchsorted(self.groups, cells, side="right") - 1)
+
+    def cell_of(self, numbers: IntArray) -> IntArray:
+        """The cell that each of some nodes is in."""
+        return np.asarray(np.searchsorted(self.offsets, numbers, side="right") - 1)
+
+    def cell(self, cell: int) -> tuple[AnyArray, IntArray]:
+        """Points and source rows of one cell's nodes."""
+        group = int(self.group_of(np.array([cell]))[0])
+        points, rows = self.group(group)
+        begin = self.offsets[self.groups[group]]
+        place = slice(int(self.offsets[cell] - begin), int(self.offsets[cell + 1] - begin))
+        return points[place], rows[place]
+
+    def near_first(self, cells: IntArray, home: int) -> Iterator[tuple[int, AnyArray, IntArray]]:
+        """Of cells (rising) that hold nodes: place in `cells`, points and keys; those of groups near `home` first.
+
+        Only those cells are read, neighboring ones together. The group at home is in memory, if it is a group.
+        """
+        holding = np.flatnonzero(self.offsets[cells + 1] > self.offsets[cells])
+        opens_group = np.diff(self.group_of(cells[holding]), prepend=-1) > 0
+        starts = np.flatnonzero((np.diff(cells[holding], prepend=-2) > 1) | opens_group)
+        runs = [run for run in np.split(holding, starts) if len(run)]
+        for run in sorted(runs, key=lambda run: abs(self.group_of(cells[run[:1]])[0] - home)):
+            begin, end = int(self.offsets[cells[run[0]]]), int(self.offsets[cells[run[-1]] + 1])
+            points, keys = self._read_nodes(int(self.group_of(cells[run[:1]])[0]), begin, end, home)
+            for i in run.tolist():
+                place = slice(int(self.offsets[cells[i]]) - begin, int(self.offsets[cells[i] + 1]) - begin)
+                if self._chosen is None:
+                    yield i, points[place], keys[place]
+                elif len(mine := np.flatnonzero(self._chosen[keys[place] & NODE_BITS])):
+                    yield i, points[place][mine], keys[place][mine]
+
+    def nodes(self, numbers: IntArray) -> tuple[AnyArray, IntArray]:
+        """Points and source rows of single nodes, numbers rising."""
+        bounds = self.offsets[self.groups]
+        rows = np.empty(len(numbers), dtype=np.int64)
+        points: AnyArray = np.empty((0, 0))
+        for group in range(len(self.groups) - 1):
+            first, last = np.searchsorted(numbers, bounds[group : group + 2])
+            if first < last:
+                group_points, group_rows = self.group(group)
+                if not points.size:
+                    points = np.empty((len(numbers), group_points.shape[1]), dtype=group_points.dtype)
+                places = numbers[first:last] - bounds[group]
+                points[first:last], rows[first:last] = group_points[places], group_rows[places]
+        return points, rows
+
+    def _read_nodes(self, group: int, begin: int, end: int, home: int) -> tuple[AnyArray, IntArray]:
+        """Points and keys of the nodes from `begin` up to `end`, all of one group; that at home is in memory."""
+        place = slice(begin - int(self.offsets[self.groups[group]]), end - int(self.offsets[self.groups[group]]))
+        if group == home:
+            points, rows = (part[place] for part in self.group(home))
+        else:
+            points, rows = (
+                self._ledger.part(name, group).read(place.start, place.stop) for name in ("points", "first")
+            )
+        return points, node_keys(rows, begin)
+
+
+def ordered_points(ordered: Outcome, group: int) -> tuple[AnyArray, IntArray]:
+    """The points of a group, cell by cell, and the cells that they are in."""
+    cells = np.arange(*ordered.ledger.read("groups").read()[group : group + 2])
+    return ordered.ledger.part("points", group).read(), np.repeat(cells, ordered.ledger.part("sizes", group).read())
+
+
+def _read_group(ledger: StageLedger, number: int) -> tuple[AnyArray, IntArray]:
+    return ledger.part("points", number).read(), ledger.part("first", number).read()
+
+
+def node_keys(rows: IntArray, first: int) -> IntArray:
+    """Source row and node number of consecutive nodes in one number each, which compares as the row does."""
+    return np.asarray((rows << NODE_BITS_COUNT) | np.arange(first, first + len(rows)))
+
+
+def empty_lists(n_points: int, k: int) -> tuple[FloatArray, IntArray]:
+    """Neighbor lists with nothing in them yet."""
+    return np.full((n_points, k), np.inf), np.full((n_points, k), -1, dtype=np.int64)

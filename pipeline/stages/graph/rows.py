@@ -6,12 +6,13 @@ that some rows would have if they were new, over their neighbors, and again over
 much hangs on one.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
+from threading import RLock
 
 import numpy as np
 
@@ -21,32 +22,20 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
 from pipeline.numerics.neighbors.radius import RadiusLists, rows_with_and_without_last
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
-from pipeline.stages.cost import Cost, Shape
-from pipeline.stages.graph.graph import group_bounds
-from pipeline.stages.graph.ragged import held_out_lists
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.graph.graph import group_bounds, held_out_lists
+from pipeline.stages.stage import Cost, Outcome, Shape, Stage, total
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
-Csr = tuple[IntArray, IntArray, AnyArray]
 Links = tuple[IntArray, IntArray, AnyArray]
 NO_GRAPH = PathGraph(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 # More than a worker's share of a core, for a moment: others have nothing to do, or load the same.
 LOADING_THREADS = 2
 
 
-def kept_nodes(graph: Outcome, components: Outcome) -> BoolArray:
-    """Whether each node is embedded: all of them, or those of the largest component."""
-    labels = graph.ledger.read("components").read()
-    return np.asarray(labels < 1) if components.figures["n_kept"] < len(labels) else np.ones(len(labels), np.bool_)
-
-
 def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome) -> PathGraph:
-    """The whole graph with its bridges: 8 bytes an edge, and little of size beside it.
-
-    Weights are rounded to single precision, as the distances made of them will be.
-    """
+    """The whole graph with its bridges, 8 bytes an edge: weights are in single precision, as distances will be."""
     bounds, links = group_bounds(ordered), both_ways(components)
     groups = range(len(bounds) - 1)
     n_linked = np.diff(np.searchsorted(links[0], bounds))
@@ -72,20 +61,24 @@ class LoadedGraph:
     """The one graph that this process holds, shared by its threads, and what they search it with."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._key, self._graph = "", NO_GRAPH
         self._free: list[PathSearch] = []
 
     def graph(self, ordered: Outcome, graph: Outcome, components: Outcome) -> PathGraph:
         """The graph of some stages, loaded unless it is that which is held."""
+        key = f"{graph.ledger.store}/{components.ledger.path}"
         with self._lock:
-            return self._loaded(ordered, graph, components)
+            if self._key != key:
+                self.drop()
+                self._graph, self._key = connected_graph(ordered, graph, components), key
+            return self._graph
 
     @contextmanager
     def search(self, ordered: Outcome, graph: Outcome, components: Outcome) -> Iterator[PathSearch]:
         """A search in that graph, which no other thread has at the same time."""
         with self._lock:
-            loaded = self._loaded(ordered, graph, components)
+            loaded = self.graph(ordered, graph, components)
             search = self._free.pop() if self._free else PathSearch(loaded)
         try:
             yield search
@@ -96,25 +89,14 @@ class LoadedGraph:
 
     def drop(self) -> None:
         with self._lock:
-            self._forget()
-
-    def _loaded(self, ordered: Outcome, graph: Outcome, components: Outcome) -> PathGraph:
-        key = f"{graph.ledger.store}/{components.ledger.path}"
-        if self._key != key:
-            self._forget()
-            self._graph = connected_graph(ordered, graph, components)
-            self._key = key
-        return self._graph
-
-    def _forget(self) -> None:
-        self._key, self._graph = "", NO_GRAPH
-        self._free.clear()
+            self._key, self._graph = "", NO_GRAPH
+            self._free.clear()
 
 
 LOADED = LoadedGraph()
 
 
-def group_csr(graph: Outcome, group: int) -> Csr:
+def group_csr(graph: Outcome, group: int) -> Links:
     """Offsets, targets and weights of one group's nodes."""
     offsets, targets, weights = (graph.ledger.part(name, group).read() for name in ("offsets", "targets", "weights"))
     return offsets, targets, weights
@@ -130,7 +112,7 @@ def both_ways(components: Outcome) -> Links:
     return sources[order], targets[order], np.concatenate([lengths, lengths])[order]
 
 
-def with_links(csr: Csr, links: Links, first: int, last: int) -> Csr:
+def with_links(csr: Links, links: Links, first: int, last: int) -> Links:
     """One group's CSR with the links that start at its nodes, `first` up to `last`, put behind their own edges."""
     offsets, targets, weights = csr
     mine = slice(*np.searchsorted(links[0], [first, last]))
@@ -159,8 +141,23 @@ def nodes_per_chunk(n_landmarks: int, nodes_each: int) -> int:
     return max(LEAST_NODES, min(MOST_NODES, BLOCK_BYTES // (4 * n_landmarks), nodes_each))
 
 
+class BatchedRows(Stage):
+    """A stage that leaves nodes' distances to the landmarks, a batch of landmarks at a time."""
+
+    name = "rows"
+
+    @property
+    @abstractmethod
+    def nodes_per_chunk(self) -> int:
+        """How many nodes' distances to a batch are stored together."""
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        report = {"n_batches": len(figures), "nodes_per_chunk": self.nodes_per_chunk}
+        return {**report, "n_landmarks": total(figures, "n_landmarks")}, []
+
+
 @dataclass(frozen=True)
-class Rows(Stage):
+class Rows(BatchedRows):
     """Shortest paths from each landmark along the graph and its bridges, infinite where a node was dropped."""
 
     ordered: Outcome
@@ -168,14 +165,11 @@ class Rows(Stage):
     graph: Outcome
     components: Outcome
     landmarks: Outcome
-    name = "rows"
     version = 5
+    reads = ("graph", "components", "landmarks")
 
     def settings(self) -> Json:
-        return {"provider": "geodesic", "batch": self._batch, "nodes_per_chunk": self._nodes_per_chunk}
-
-    def inputs(self) -> list[str]:
-        return [self.graph.ledger.digest, self.components.ledger.digest, self.landmarks.ledger.digest]
+        return {"provider": "geodesic", "batch": self._batch, "nodes_per_chunk": self.nodes_per_chunk}
 
     def n_partitions(self) -> int:
         return -(-int(self.landmarks.figures["n_landmarks"]) // self._batch)
@@ -191,13 +185,9 @@ class Rows(Stage):
         between = lengths[nodes].T.copy()
         if not np.isfinite(between).all():
             raise StoreError(f"{self.graph.ledger.path}: a landmark cannot be reached from another; verify the store.")
-        names = ledger.write_rounded(partition, "rows", lengths, self._nodes_per_chunk)
+        names = ledger.write_rounded(partition, "rows", lengths, self.nodes_per_chunk)
         held_out = rows_with_and_without_last(self._held_out, lengths)
         return names + ledger.write_parts(partition, {"between": between, "held_out": held_out})
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        n_landmarks = sum(entry["n_landmarks"] for entry in figures.values())
-        return {"n_landmarks": n_landmarks, "n_batches": len(figures), "nodes_per_chunk": self._nodes_per_chunk}, []
 
     def release(self) -> None:
         LOADED.drop()
@@ -212,7 +202,7 @@ class Rows(Stage):
         return landmarks_per_batch(self.landmarks.figures["n_landmarks"])
 
     @property
-    def _nodes_per_chunk(self) -> int:
+    def nodes_per_chunk(self) -> int:
         return nodes_per_chunk(self.landmarks.figures["n_landmarks"], max(self.ordered.figures["nodes_each"]))
 
     @staticmethod

@@ -1,31 +1,65 @@
-"""Stage 3 of an extension, search: the fitted nodes nearest to new points, among the stored cells only.
+"""Nodes near others: fitted nodes nearest to new points, and all within a radius, exactly in any number of dimensions.
 
-New points come ordered by cell, so that those searched together look into the same cells. In few dimensions the
-nearest cells tell how far to look, and boxes which others to look into; in many, each point probes as many cells as the
-fit's own did.
+Search, stage 3 of an extension, looks among the stored cells only. New points come ordered by cell, so that those
+searched together look into the same cells. In few dimensions the nearest cells tell how far to look, and boxes which
+others to look into; in many, each point probes as many cells as the fit's own did.
+
+With a radius, a node looks into the cells that may hold others within it. Which those are is told by planes midway
+between centers, as in `numerics.reach`; for all nodes of a cell at once by their distance from its center: what is
+within r of a node q of the cell around h lies in no cell around c with |c - h| > 2 (r + |q - h|).
 """
 
-import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.sampling import along_the_data, widen
-from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, Room, joined_pairs, lists_of
-from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes
-from pipeline.sources.graphs import NewNodes
-from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.cost import LISTED_EDGE, SEARCH, Cost, Shape
-from pipeline.stages.graph.neighbors import LEAST_PROBES, NO_GROUP, enough_neighbors_among, look_into
-from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes, empty_lists
-from pipeline.stages.graph.radius import counted, pairs_within
-from pipeline.stages.graph.ragged import UNEVEN, nearest_in_lists, write_lists
+from pipeline.numerics import checks
+from pipeline.numerics.landmarks.sampling import along_the_data, drawn, widen
+from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs, lists_of
+from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes, within_reach
+from pipeline.stages.graph.components import MARGIN, distances
+from pipeline.stages.graph.graph import (
+    UNEVEN,
+    UnevenGraph,
+    as_new,
+    nearest_in_lists,
+    rising_lists,
+    write_group,
+    write_lists,
+)
+from pipeline.stages.graph.neighbors import (
+    LEAST_PROBES,
+    NO_GROUP,
+    Probes,
+    enough_neighbors_among,
+    look_into,
+    seconds_of_probing,
+)
+from pipeline.stages.graph.partition import (
+    GROUPS_IN_MEMORY,
+    NODE_BITS,
+    OrderedNodes,
+    empty_lists,
+    node_keys,
+    ordered_points,
+)
 from pipeline.stages.graph.rows import row_batches
-from pipeline.stages.graph.space import GraphSpace
-from pipeline.stages.stage import Outcome, SingleStage, Stage
-from pipeline.stages.validate import LISTED_ROWS
+from pipeline.stages.space import GraphSpace
+from pipeline.stages.stage import (
+    LISTED_EDGE,
+    SEARCH,
+    Cost,
+    GroupStage,
+    Outcome,
+    Result,
+    Shape,
+    SingleStage,
+    machine_memory,
+    total,
+)
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -34,7 +68,7 @@ MOST_REACHED = 1 << 23
 
 
 @dataclass(frozen=True)
-class Search(Stage):
+class Search(GroupStage):
     """Distances and numbers of the k embedded nodes nearest to each new point, and the component it belongs to.
 
     Where a node that is not embedded is nearer than all of them, the point belongs to that one's component.
@@ -50,11 +84,8 @@ class Search(Stage):
     def inputs(self) -> list[str]:
         return [self.ordered.ledger.digest, *self.space.identity]
 
-    def n_partitions(self) -> int:
-        return len(self.ordered.figures["nodes_each"])
-
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        points, own_cells = self._points(partition)
+        points, own_cells = ordered_points(self.ordered, partition)
         distances, found, component = nearest_embedded(self.space, points, own_cells)
         arrays: dict[str, AnyArray] = {
             "distances": distances,
@@ -64,13 +95,7 @@ class Search(Stage):
         return {"n_points": len(points)}, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return {"n_points": sum(entry["n_points"] for entry in figures.values())}, []
-
-    def _points(self, partition: int) -> tuple[AnyArray, IntArray]:
-        """New points, cell by cell, and the cells that they are in."""
-        groups = self.ordered.ledger.read("groups").read()[partition : partition + 2]
-        own_cells = np.repeat(np.arange(*groups), self.ordered.ledger.part("sizes", partition).read())
-        return self.ordered.ledger.part("points", partition).read(), own_cells
+        return {"n_points": total(figures, "n_points")}, []
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -86,7 +111,7 @@ class SearchWithin(Search):
         return {"radius": self.space.radius}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        points, own_cells = self._points(partition)
+        points, own_cells = ordered_points(self.ordered, partition)
         lists, component = embedded_within(self.space, points, own_cells)
         return {"n_points": len(points)}, write_lists(ledger, partition, lists, nearest_in_lists(lists), component)
 
@@ -96,8 +121,7 @@ class SearchWithin(Search):
 
 
 def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[RadiusLists, IntArray]:
-    """Of points that come cell by cell: the embedded nodes that a new point is joined to, and the component that each
-    point belongs to."""
+    """Of points that come cell by cell: the embedded nodes that each is joined to, and the component it belongs to."""
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], space.kept)
     radius = float(space.radius or 0.0)
     room = Room(len(points), float(np.ldexp(radius, space.exponent)))
@@ -115,8 +139,7 @@ def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) ->
 
 
 def nearest_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Of points that come cell by cell: distances (p, k) and numbers (p, k) of the nearest embedded nodes, and the
-    component that each point belongs to."""
+    """Of points that come cell by cell: distances and numbers (p, k) of the nearest embedded nodes, and components."""
     kept = space.kept
     distances, found = _nearest(space, points, own_cells, space.n_neighbors, kept)
     nearest = found[:, 0]
@@ -129,8 +152,7 @@ def nearest_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -
 
 
 def _apart_from_nearest(space: GraphSpace, neighbors: IntArray) -> FloatArray:
-    """How far at least each of a point's neighbors (p, k) is from the nearest of them along the data, by its distances
-    to the landmarks."""
+    """How far at least each neighbor (p, k) is from the nearest along the data, by distances to the landmarks."""
     nodes, places = np.unique(neighbors, return_inverse=True)
     places = places.reshape(neighbors.shape)
     nearest, apart = np.repeat(places[:, 0], neighbors.shape[1]), np.zeros(places.size)
@@ -143,11 +165,19 @@ def _nearest(
     space: GraphSpace, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
 ) -> tuple[FloatArray, IntArray]:
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], chosen)
+    return nearest_nodes(nodes, points, own_cells, space.n_probes, k)
+
+
+def nearest_nodes(
+    nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, n_probes: int, k: int
+) -> tuple[FloatArray, IntArray]:
+    """Distances (p, k) and numbers (p, k) of the nodes nearest to points, which come cell by cell; in many dimensions
+    among the cells that each probes."""
     if points.shape[1] <= FEW_DIMENSIONS:
         distances, found = exact_neighbors(nodes, points, own_cells, k)
     else:
         nobody = np.full(len(points), -1)
-        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, space.n_probes, k)
+        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
     return distances, found & NODE_BITS
 
 
@@ -170,100 +200,186 @@ def exact_neighbors(nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, 
     return distances, found
 
 
-@dataclass(frozen=True)
-class LoadNewNodes(SingleStage):
-    """The edges of each new node, the shortest first: `offsets` (p + 1,), `targets` and `lengths` (e,) in the user's
-    numbers and units. A node without edges is refused, or dropped."""
-
-    source: NewNodes
-    missing: str
-    name = "validate"
-
-    def settings(self) -> Json:
-        return {"input": "graph", "missing": self.missing}
-
-    def inputs(self) -> list[str]:
-        return [repr(sorted(self.source.fingerprint().items()))]
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        lists = lists_of(self.source.n_nodes, Pairs(*self.source.load()))
-        without = np.flatnonzero(lists.sizes == 0)
-        if len(without) == self.source.n_nodes or (len(without) and self.missing == "error"):
-            raise InvalidInputError(
-                f"{self.source.name} has {len(without)} new nodes without an edge, first in rows "
-                f"{', '.join(map(str, without[:LISTED_ROWS]))}; give each an edge to a fitted node, or choose "
-                "missing='drop' (those rows get NaN coordinates, the row count is kept)."
-            )
-        arrays = {"offsets": lists.offsets, "targets": lists.indices, "lengths": lists.distances}
-        for name, values in arrays.items():
-            ledger.write(name, values)
-        content = hashlib.sha256(b"".join(values.tobytes() for values in arrays.values())).hexdigest()
-        report = {"content": content, "n_rows": self.source.n_nodes, "n_columns": 0, "n_edges": len(lists.indices)}
-        return {**report, "n_dropped_rows": len(without)}, list(arrays)
-
-    @staticmethod
-    def cost(shape: Shape) -> Cost:
-        return Cost(2 * LISTED_EDGE * shape.rows * shape.n_neighbors)
+SAMPLED_NODES = 1000
+# Cells whose distances to all centers are held at once.
+CELLS_AT_ONCE = 64
+# Bytes of an edge in the graph, and of one while the lists of a group are made. Half of the memory is for other things.
+GRAPH_BYTES, LIST_BYTES, SHARE = 8, 100, 0.5
 
 
 @dataclass(frozen=True)
-class JoinNewNodes(Stage):
-    """The embedded nodes that each new one is joined to, in the run's numbers and units, and the component it belongs
-    to: that of the nearest of them, or if it has none, of the nearest of all.
+class RadiusProbes(SingleStage):
+    """How many neighbors nodes have within the radius, in the mean of a sample; an error if a graph of so many edges
+    would not fit into memory, or there are none.
 
-    Partitions are those of the rows, which a later stage takes for groups in the run's own order.
+    radius: in the user's units, which 2^exponent takes those of the run to.
     """
 
-    space: GraphSpace
-    loaded: Outcome
-    partitions: RowPartitions
-    name = "search"
+    cells: Outcome
+    ordered: Outcome
+    radius: float
+    exponent: int
+    seed: int
+    name = "probes"
+    depends_on = ("radius", "exponent", "seed")
+    reads = ("ordered",)
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
+    def result(self) -> Result:
+        nodes = OrderedNodes(self.cells, self.ordered)
+        size = min(nodes.n_nodes, SAMPLED_NODES)
+        sample = np.sort(np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False))
+        points, own_cells = nodes.nodes(sample)[0], nodes.cell_of(sample)
+        radius = in_run_units(self.radius, self.exponent)
+        n_pairs = sum(len(pairs.queries) for pairs in pairs_within(nodes, NO_GROUP, points, own_cells, radius))
+        # Each has itself in its list.
+        mean = n_pairs / size - 1
+        self._require_sensible(mean, size, nodes.n_nodes)
+        return {"n_probes": nodes.n_cells, "recall": 1.0, "audited": 0, "mean_neighbors": mean}, {}
 
-    def inputs(self) -> list[str]:
-        return [str(self.loaded.figures["content"]), *self.space.identity]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
-
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        rows = self.partitions.rows(partition)
-        given = self._lists(rows)
-        with_edges = np.flatnonzero(given.sizes)
-        lists = given.of(with_edges)
-        names = ledger.write_parts(partition, {"rows": with_edges + rows.start, "node_of": np.arange(len(with_edges))})
-        embedded, component = self._embedded(lists)
-        names += write_lists(ledger, partition, embedded, nearest_in_lists(lists), component)
-        return {"n_points": len(with_edges)}, names
-
-    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        each = [figures[partition]["n_points"] for partition in sorted(figures)]
-        return {"n_points": sum(each), "nodes_each": each, UNEVEN: True}, []
-
-    @cached_property
-    def _place_of(self) -> IntArray:
-        return np.asarray(self.space.stages["validate"].ledger.read("place_of").read())
-
-    def _lists(self, rows: range) -> RadiusLists:
-        read = self.loaded.ledger.read
-        offsets = read("offsets").read(rows.start, rows.stop + 1)
-        begin, end = int(offsets[0]), int(offsets[-1])
-        lengths = np.ldexp(read("lengths").read(begin, end), -self.space.exponent)
-        return RadiusLists(offsets - begin, self._place_of[read("targets").read(begin, end)], lengths)
-
-    def _embedded(self, lists: RadiusLists) -> tuple[RadiusLists, IntArray]:
-        """Of lists that are not empty those neighbors that are embedded, and each node's component."""
-        nearest, kept = lists.indices[lists.offsets[:-1]], self.space.kept
-        if kept is None:
-            return lists, self.space.component_of(nearest)
-        queries, stay = np.repeat(np.arange(len(lists.sizes)), lists.sizes), kept[lists.indices]
-        embedded = lists_of(len(lists.sizes), Pairs(queries[stay], lists.indices[stay], lists.distances[stay]))
-        joined = embedded.sizes > 0
-        nearest[joined] = embedded.indices[embedded.offsets[:-1][joined]]
-        return embedded, self.space.component_of(nearest)
+    def _require_sensible(self, mean: float, size: int, n_nodes: int) -> None:
+        seen = f"seen on {size:,} of {n_nodes:,} distinct points"
+        if mean == 0:
+            raise InvalidInputError(
+                f"radius={self.radius:g} is too small: no point has another within it ({seen}); choose a larger one, "
+                "in the units of the data (of its spreads, if standardized), or n_neighbors instead."
+            )
+        needed, there = GRAPH_BYTES * mean * n_nodes, SHARE * machine_memory()
+        if needed > there:
+            raise InvalidInputError(
+                f"radius={self.radius:g} is too large: it gives each point {mean:,.0f} neighbors in the mean ({seen}), "
+                f"and a graph of so many edges takes {needed / 2**30:,.1f} GiB in every worker, where "
+                f"{there / 2**30:,.1f} can be had; choose a smaller one, or n_neighbors instead."
+            )
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
-        return Cost(60 * shape.rows * shape.n_neighbors + 9 * shape.n_nodes)
+        return Probes.cost(shape)
+
+
+@dataclass(frozen=True)
+class RadiusGraph(UnevenGraph):
+    """Every node's edges to others within the radius. One without any has none, but as a new point the nearest."""
+
+    cells: Outcome
+    ordered: Outcome
+    probes: Outcome
+    radius: float
+    exponent: int
+    seed: int
+    name = "graph"
+    depends_on = ("radius", "exponent", "seed")
+    reads = ("ordered", "probes")
+
+    @property
+    def nodes_each(self) -> list[int]:
+        return list(self.ordered.figures["nodes_each"])
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        nodes = OrderedNodes(self.cells, self.ordered)
+        lists = self._lists(nodes, partition)
+        nearest, alone = nearest_in_lists(lists), np.flatnonzero(lists.sizes == 0)
+        others = np.full(len(nearest), -1)
+        nearest[alone], others[alone] = self._nearest(nodes, partition, alone)
+        return write_group(ledger, partition, lists, nearest, self._held_out(nodes, partition, lists, nearest, others))
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        report, arrays = super().finish(ledger, figures)
+        probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
+        return {**report, **probed, "radius": in_run_units(self.radius, self.exponent)}, arrays
+
+    def _lists(self, nodes: OrderedNodes, group: int) -> RadiusLists:
+        points, rows = nodes.group(group)
+        first = int(nodes.offsets[nodes.groups[group]])
+        own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
+        radius = in_run_units(self.radius, self.exponent)
+        room = Room(len(points), self.radius, int(SHARE * machine_memory() / LIST_BYTES))
+        parts = [
+            pairs.where(pairs.points != pairs.queries + first)
+            for pairs in counted(pairs_within(nodes, group, points, own_cells, radius), room)
+        ]
+        return rising_lists(len(points), joined_pairs(parts))
+
+    def _nearest(self, nodes: OrderedNodes, group: int, chosen: IntArray) -> tuple[FloatArray, IntArray]:
+        """Distances and numbers of the nearest other nodes of some of a group, wherever they are."""
+        points, rows = nodes.group(group)
+        first = int(nodes.offsets[nodes.groups[group]])
+        keys, own_cells = node_keys(rows, first)[chosen], nodes.cell_of(chosen + first)
+        apart, found = enough_neighbors_among(nodes, group, points[chosen], keys, own_cells, nodes.n_cells, 1)
+        return apart[:, 0], found[:, 0] & NODE_BITS
+
+    def _held_out(
+        self, nodes: OrderedNodes, group: int, lists: RadiusLists, nearest: FloatArray, others: IntArray
+    ) -> RadiusLists:
+        """Neighbors of some rows of a group, as if they were new. One that repeats has its like for a neighbor, one
+        without any within the radius the nearest."""
+        rows, node_of = (self.ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
+        held = node_of[drawn(rows, self.ordered.figures["n_rows"], self.seed)]
+        repeated = np.flatnonzero(np.bincount(node_of, minlength=len(nearest))[held] > 1)
+        alone = np.flatnonzero(others[held] >= 0)
+        itself = Pairs(repeated, held[repeated] + int(nodes.offsets[nodes.groups[group]]), np.zeros(len(repeated)))
+        return as_new(lists, held, joined_pairs([itself, Pairs(alone, others[held[alone]], nearest[held[alone]])]))
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, k = shape.n_rows, shape.n_neighbors
+        few, lists = shape.n_axes <= FEW_DIMENSIONS, LISTED_EDGE * shape.rows * k
+        return Cost(
+            memory=max(GROUPS_IN_MEMORY * shape.block + SEARCH + lists, 48 * n),
+            # Points reach into other cells as far as the radius, which is not known to be near or far.
+            seconds=3e-7 * n * k if few else seconds_of_probing(shape) + 1.5e-7 * n * k,
+            disk=9 * n * k,
+            tasks=shape.n_partitions,
+        )
+
+
+def in_run_units(radius: float, exponent: int) -> float:
+    """A radius of the user's; one beyond all reason is cut, for its square would overflow."""
+    with np.errstate(over="ignore"):
+        return min(float(np.ldexp(radius, -exponent)), checks.LARGEST_SIZE)
+
+
+def counted(parts: Iterator[Pairs], room: Room) -> Iterator[Pairs]:
+    """The same pairs, as long as there is room for them."""
+    for pairs in parts:
+        room.take(len(pairs.queries))
+        yield pairs
+
+
+def pairs_within(
+    nodes: OrderedNodes, home: int, points: AnyArray, own_cells: IntArray, radius: float
+) -> Iterator[Pairs]:
+    """Places of points, which come cell by cell, and numbers of all nodes within the radius of each; some at a time."""
+    if not len(points):
+        return
+    centers = nodes.center_search.points
+    cells, begins = np.unique(own_cells, return_index=True)
+    runs = np.split(np.arange(len(points)), begins[1:])
+    apart = np.concatenate([distances(points[run], centers[cell]) for run, cell in zip(runs, cells, strict=True)])
+    reached = cells_in_reach(centers, cells, np.maximum.reduceat(apart, begins), radius)
+    wanted = np.flatnonzero(reached.any(axis=0))
+    for i, cell_points, cell_keys in nodes.near_first(wanted, home):
+        cell = int(wanted[i])
+        near = np.concatenate([runs[run] for run in np.flatnonzero(reached[:, cell])])
+        near = near[_reaching(centers, points[near], own_cells[near], apart[near], cell, radius)]
+        for pairs in RadiusSearch(cell_points).pairs(points[near], radius) if len(near) else ():
+            yield Pairs(near[pairs.queries], cell_keys[pairs.points] & NODE_BITS, pairs.distances)
+
+
+def cells_in_reach(centers: FloatArray, cells: IntArray, spans: FloatArray, radius: float) -> BoolArray:
+    """Whether points of some cells (h,), none farther from its center than the cell's span (h,), may have points of
+    each cell (h, c) within the radius."""
+    reached = np.empty((len(cells), len(centers)), dtype=np.bool_)
+    limits = 2.0 * (spans + radius) * (1.0 + MARGIN)
+    for first in range(0, len(cells), CELLS_AT_ONCE):
+        block = slice(first, first + CELLS_AT_ONCE)
+        reached[block] = cdist(centers[cells[block]], centers) <= limits[block, None]
+    return reached
+
+
+def _reaching(
+    centers: FloatArray, points: AnyArray, own_cells: IntArray, apart: FloatArray, cell: int, radius: float
+) -> BoolArray:
+    """Whether each of some points may have points of a cell within the radius."""
+    probes = np.column_stack([own_cells, np.full(len(points), cell)])
+    lengths = np.column_stack([apart, distances(points, centers[cell])])
+    return np.asarray(within_reach(centers, probes, lengths, np.full(len(points), radius))[:, 1])

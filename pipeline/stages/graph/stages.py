@@ -1,29 +1,18 @@
 """The stages of a graph, in their order: those that lead to geodesic distances, and those of new points."""
 
-from pipeline.stages.graph.components import Components
-from pipeline.stages.graph.graph import Graph
-from pipeline.stages.graph.neighbors import Neighbors, Probes
-from pipeline.stages.graph.partition import Assign, Cells, Order
-from pipeline.stages.graph.precomputed import GivenGraph, LoadGraph
-from pipeline.stages.graph.radius import RadiusGraph, RadiusProbes
-from pipeline.stages.graph.rows import Rows
-from pipeline.stages.graph.search import JoinNewNodes, LoadNewNodes, Search, SearchWithin
-
-__all__ = [
-    "Assign",
-    "Cells",
-    "Components",
-    "GivenGraph",
-    "Graph",
-    "JoinNewNodes",
-    "LoadGraph",
-    "LoadNewNodes",
-    "Neighbors",
-    "Order",
-    "Probes",
-    "RadiusGraph",
-    "RadiusProbes",
-    "Rows",
-    "Search",
-    "SearchWithin",
-]
+from pipeline.stages.graph.components import Components as Components
+from pipeline.stages.graph.graph import Graph as Graph
+from pipeline.stages.graph.neighbors import Neighbors as Neighbors
+from pipeline.stages.graph.neighbors import Probes as Probes
+from pipeline.stages.graph.partition import Assign as Assign
+from pipeline.stages.graph.partition import Cells as Cells
+from pipeline.stages.graph.partition import Order as Order
+from pipeline.stages.graph.precomputed import GivenGraph as GivenGraph
+from pipeline.stages.graph.precomputed import JoinNewNodes as JoinNewNodes
+from pipeline.stages.graph.precomputed import LoadGraph as LoadGraph
+from pipeline.stages.graph.precomputed import LoadNewNodes as LoadNewNodes
+from pipeline.stages.graph.rows import Rows as Rows
+from pipeline.stages.graph.search import RadiusGraph as RadiusGraph
+from pipeline.stages.graph.search import RadiusProbes as RadiusProbes
+from pipeline.stages.graph.search import Search as Search
+from pipeline.stages.graph.search import SearchWithin as SearchWithin

@@ -1,6 +1,5 @@
-"""The last stage of an inversion: what is known of every query, in the order in which they were given.
-
-The data at every query, from the rows of its neighborhood; and how far rows are from what others make of them.
+"""The data at every query, from the rows of its neighborhood; how far rows are from what others make of them; and what
+is known of every query, published in the order in which they were given.
 
 Weights are found from coordinates alone, for all queries of a group; rows are then read for as many consecutive queries
 at once as need no more than a block of them. Queries come cell by cell, so those have most of their rows in common.
@@ -8,7 +7,7 @@ at once as need no more than a block of them. Queries come cell by cell, so thos
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +24,15 @@ from pipeline.numerics.inverse.interpolant import (
     stencils,
 )
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.stages.exchange import EXCHANGE_BYTES, gather_rows, write_in_row_order
+from pipeline.stages.exchange import (
+    Column,
+    PublishingStage,
+    gather_rows,
+    write_in_row_order,
+    write_rows,
+)
 from pipeline.stages.inverse.neighborhoods import GatheredRows, Index, RowsOfNodes
-from pipeline.stages.stage import Outcome, Stage
-from pipeline.store.arrays import RowArray
+from pipeline.stages.stage import Outcome, Stage, total
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -61,13 +65,11 @@ class Invert(Stage):
     kernel: Kernel
     name = "invert"
     version = 3
+    reads = ("gathered",)
 
     def settings(self) -> Json:
         kernel = {"kind": self.kernel.kind, "power": self.kernel.exponent, "scale": self.kernel.scale}
         return {"kernel": kernel, "rows_each": self.partitions.rows_each}
-
-    def inputs(self) -> list[str]:
-        return [self.gathered.ledger.digest]
 
     def n_partitions(self) -> int:
         return len(self.queries.figures["nodes_each"])
@@ -77,7 +79,7 @@ class Invert(Stage):
         found = stencils(hoods.queries, hoods.coordinates, hoods.places, self.kernel)
         values = np.empty((len(hoods.queries), self.n_columns))
         merged = np.zeros(len(hoods.queries), dtype=np.bool_)
-        for block, rows, local in self._blocks(hoods, self._gathered_rows()):
+        for block, rows, local in self._blocks(hoods, GatheredRows(self.gathered, self.n_source_partitions)):
             means, differ = rows.means()
             values[block] = replace(found, neighborhoods=local, weights=found.weights[block]).combine(means)
             merged[block] = differ[local].any(axis=1)
@@ -87,7 +89,7 @@ class Invert(Stage):
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         ledger.write("counts", np.stack([ledger.part("counts", group).read() for group in sorted(figures)]))
-        return {"n_queries": sum(entry["n_queries"] for entry in figures.values())}, ["counts"]
+        return {"n_queries": total(figures, "n_queries")}, ["counts"]
 
     def _neighborhoods(self, partition: int) -> Neighborhoods:
         near = self.searched.ledger.part("neighbors", partition).read().astype(np.int64)
@@ -96,9 +98,6 @@ class Invert(Stage):
         if not len(nodes):
             return Neighborhoods(points, nodes, np.zeros((1, points.shape[1])), near)
         return Neighborhoods(points, nodes, self.index.opened().nodes(nodes)[0], places.reshape(near.shape))
-
-    def _gathered_rows(self) -> GatheredRows:
-        return GatheredRows(self.gathered, self.n_source_partitions)
 
     @property
     def _most_rows(self) -> int:
@@ -129,8 +128,11 @@ class LeaveOut(Invert):
     name = "leave_out"
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        hoods, gathered = self._neighborhoods(partition), self._gathered_rows()
-        near, alone = _others(hoods, gathered)
+        hoods, gathered = self._neighborhoods(partition), GatheredRows(self.gathered, self.n_source_partitions)
+        # A query's own node comes first, and stays where other rows are there too.
+        near = hoods.places.copy()
+        alone = gathered.sizes(hoods.nodes)[near[:, 0]] == 1
+        near[alone, 0] = NOBODY
         found = stencils(hoods.queries, hoods.coordinates, near, self.kernel)
         own = _OwnRows(*(self.queries.ledger.part(name, partition).read() for name in ("rows", "node_of")))
         own_weights = np.where(alone, 0.0, found.weights[:, 0])
@@ -147,18 +149,7 @@ class LeaveOut(Invert):
                     own.measure_beyond(numbers, values, predicted[query - block.start])
         columns = {"error": own.errors, "relative_error": own.errors / np.where(own.sizes > 0, own.sizes, 1.0)}
         columns |= {name: column[own.query_of] for name, column in self._judged(found, merged).items()}
-        return {"n_queries": len(own.rows)}, _write_rows(ledger, partition, own.rows, self.partitions, columns)
-
-
-def _others(hoods: Neighborhoods, gathered: GatheredRows) -> tuple[IntArray, BoolArray]:
-    """The places (q, k) of each query's neighbors without itself, and whether no other row is in its place.
-
-    Its own node comes first, and stays where others are there too.
-    """
-    near = hoods.places.copy()
-    alone = gathered.sizes(hoods.nodes)[near[:, 0]] == 1
-    near[alone, 0] = NOBODY
-    return near, alone
+        return {"n_queries": len(own.rows)}, write_rows(ledger, partition, own.rows, self.partitions, columns)
 
 
 class _OwnRows:
@@ -203,20 +194,8 @@ class _OwnRows:
         self.sizes[which] = np.sqrt((rows**2).sum(axis=1))
 
 
-def _write_rows(
-    ledger: StageLedger, group: int, rows: IntArray, partitions: RowPartitions, columns: dict[str, AnyArray]
-) -> list[str]:
-    """Like `write_in_row_order`, of what differs between rows in the same place."""
-    order = np.argsort(rows)
-    bounds = np.arange(partitions.count + 1) * partitions.rows_each
-    arrays = {"rows": rows[order], "counts": np.diff(np.searchsorted(rows[order], bounds))}
-    arrays |= {name: column[order] for name, column in columns.items()}
-    return ledger.write_parts(group, arrays, EXCHANGE_BYTES)
-
-
 def blocks_of(places: IntArray, sizes: IntArray, most_rows: int) -> Iterator[slice]:
-    """Consecutive queries, each with places (q, k) of nodes, whose nodes of `sizes` (m,) have at most so many rows
-    together; or a single query."""
+    """Consecutive queries, whose nodes of `sizes` (m,) at `places` (q, k) have at most so many rows; or one query."""
     n_queries, k = places.shape
     order = np.argsort(places, axis=None, kind="stable")
     nodes, queries = places.ravel()[order], order // k
@@ -245,23 +224,12 @@ FLAGS = {
 ERRORS = ("error", "relative_error")
 
 
-class Column(NamedTuple):
-    """A published array: its type, and what a query has that was not answered."""
-
-    dtype: Any
-    unknown: float | bool
-
-
-JUDGED = {
-    "distance": Column(np.float64, np.nan),
-    "remoteness": Column(np.float64, np.nan),
-    "flags": Column(np.uint8, UNDEFINED),
-}
+JUDGED = {"distance": Column(), "remoteness": Column(), "flags": Column(np.uint8, UNDEFINED)}
 OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
-class PublishInverted(Stage):
+class PublishInverted(PublishingStage):
     """Arrays `values` with so many columns, or without any the errors of rows left out; those of `JUDGED`; and whether
     a query is outside: farther than so many fill distances from every embedded point.
 
@@ -274,62 +242,38 @@ class PublishInverted(Stage):
     outside: float
     name = "publish"
     version = 2
-
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "outside": self.outside}
-
-    def inputs(self) -> list[str]:
-        return [self.inverted.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
-
-    def prepare(self, ledger: StageLedger) -> None:
-        for name in self.columns:
-            self._array(ledger, name)
+    depends_on = ("outside",)
+    reads = ("inverted",)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
-        found: dict[str, AnyArray] = {
-            name: np.full((len(rows), *self._width(name)), column.unknown, column.dtype)
-            for name, column in self._gathered.items()
-        }
+        found = {name: column.unanswered(len(rows)) for name, column in self._gathered.items()}
         gather_rows(self.inverted, self.partitions, partition, found)
         found[OUTSIDE] = found["remoteness"] > self.outside
-        for name, array in found.items():
-            self._array(ledger, name).write(rows.start, array)
+        self.publish(ledger, rows, found)
         figures: Json = {"n_outside": int(found[OUTSIDE].sum())}
         figures |= {name: int(np.count_nonzero(found["flags"] & flag)) for name, flag in FLAGS.items()}
         return figures | {name: _grain_sums(found[name]) for name in ERRORS if name in found}, []
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         entries = [figures[partition] for partition in sorted(figures)]
-        flags = {name: sum(entry[name] for entry in entries) for name in FLAGS}
-        report: Json = {"n_rows": self.partitions.n_rows, "n_outside": sum(entry["n_outside"] for entry in entries)}
+        flags = {name: total(figures, name) for name in FLAGS}
+        report: Json = {"n_rows": self.partitions.n_rows, "n_outside": total(figures, "n_outside")}
         for name in ERRORS:
-            if name in self.columns:
+            if name in self._gathered:
                 sums = np.array([grain for entry in entries for grain in entry[name]])
                 report |= _mean(name, sums)
-        return {**report, "flags": flags}, list(self.columns)
+        return {**report, "flags": flags}, list(self.published)
 
     @property
-    def columns(self) -> dict[str, Column]:
-        """The published arrays by their names."""
-        return {**self._gathered, OUTSIDE: Column(np.bool_, False)}
+    def published(self) -> dict[str, Column]:
+        return {**self._gathered, OUTSIDE: Column(np.bool_, 0)}
 
     @property
     def _gathered(self) -> dict[str, Column]:
         if self.n_columns is not None:
-            return {"values": Column(np.float64, np.nan), **JUDGED}
-        errors = {name: Column(np.float64, np.nan) for name in ERRORS}
-        return {**errors, **JUDGED, "flags": JUDGED["flags"]._replace(unknown=0)}
-
-    def _width(self, name: str) -> tuple[int, ...]:
-        return (self.n_columns or 0,) if name == "values" else ()
-
-    def _array(self, ledger: StageLedger, name: str) -> RowArray:
-        shape = (self.partitions.n_rows, *self._width(name))
-        return ledger.create(name, shape, self.columns[name].dtype, self.partitions.rows_per_chunk)
+            return {"values": Column(shape=(self.n_columns,)), **JUDGED}
+        return {**dict.fromkeys(ERRORS, Column()), **JUDGED, "flags": Column(np.uint8, 0)}
 
 
 def _grain_sums(values: FloatArray) -> list[list[float]]:

@@ -1,15 +1,10 @@
-"""The rows of the data that any query needs, copied next to each other by node.
+"""Which embedded points every query is interpolated between, and the rows of the data that belong to those.
 
-Near points of an embedding may stand anywhere in the source. Every partition of it is read once, and of it only the
-runs of rows that are needed; they are written in the order of the nodes, so that those of near queries are together.
-Rows that no mean needs, but that are left out themselves, are kept apart: a million of them in one place are read for
-that place alone, and not for every query near it.
-
-The embedded points in cells, as a fit keeps its data, and the nearest of them to any others.
-
-Which embedded points every query is interpolated between, and which rows of the data belong to those.
-
-Points in the same place are one node of the index, and stand for one with the mean of their rows.
+The embedded points are indexed in cells, as a fit keeps its data; those in the same place are one node, which stands
+for the mean of their rows. Near points may stand anywhere in the source. Every partition of it is read once, and of it
+only the runs of rows that are needed; they are written in the order of the nodes, so that those of near queries are
+together. Rows that no mean needs, but that are left out themselves, are kept apart: a million of them in one place are
+read for that place alone, and not for every query near it.
 """
 
 from collections.abc import Iterator
@@ -24,12 +19,10 @@ from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
 from pipeline.sources import Source
 from pipeline.sources.partitions import RowPartitions
 from pipeline.sources.source import take_rows
-from pipeline.stages.exchange import EXCHANGE_BYTES
-from pipeline.stages.graph.neighbors import NO_GROUP, enough_neighbors_among
-from pipeline.stages.graph.ordered import NODE_BITS, OrderedNodes
-from pipeline.stages.graph.partition import Assign, Order
-from pipeline.stages.graph.search import exact_neighbors
-from pipeline.stages.stage import Outcome, Stage
+from pipeline.stages.exchange import EXCHANGE_BYTES, places_of_partitions
+from pipeline.stages.graph.partition import Assign, Order, OrderedNodes, ordered_points
+from pipeline.stages.graph.search import nearest_nodes
+from pipeline.stages.stage import Outcome, RowStage, Stage, total, written
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -78,16 +71,11 @@ class Index:
         """The nodes, to be read. Not to be kept: it reads ahead, and cannot be sent to workers."""
         return OrderedNodes(self.cells, self.ordered)
 
-    def nearest(self, points: AnyArray, own_cells: IntArray, k: int) -> tuple[FloatArray, IntArray]:
-        """Distances (p, k) and numbers (p, k) of the nodes nearest to points, which come cell by cell."""
+    def nearest(self, points: AnyArray, own_cells: IntArray, k: int) -> IntArray:
+        """Numbers (p, k) of the nodes nearest to points, which come cell by cell."""
         nodes = self.opened()
-        if points.shape[1] <= FEW_DIMENSIONS:
-            distances, found = exact_neighbors(nodes, points, own_cells, k)
-        else:
-            nobody = np.full(len(points), -1)
-            n_probes = nodes.n_cells if self.probes is None else int(self.probes.figures["n_probes"])
-            distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
-        return distances, found & NODE_BITS
+        n_probes = nodes.n_cells if self.probes is None else int(self.probes.figures["n_probes"])
+        return nearest_nodes(nodes, points, own_cells, n_probes, k)[1]
 
 
 def needs_probes(ordered: Outcome) -> bool:
@@ -123,11 +111,8 @@ class SearchEmbedded(Stage):
         return len(self.queries.figures["nodes_each"])
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        groups = self.queries.ledger.read("groups").read()[partition : partition + 2]
-        own_cells = np.repeat(np.arange(*groups), self.queries.ledger.part("sizes", partition).read())
-        points = self.queries.ledger.part("points", partition).read()
-        k = min(self.n_neighbors + self.leaves_out, self.index.n_nodes)
-        _, found = self.index.nearest(points, own_cells, k)
+        points, own_cells = ordered_points(self.queries, partition)
+        found = self.index.nearest(points, own_cells, min(self.n_neighbors + self.leaves_out, self.index.n_nodes))
         arrays: dict[str, AnyArray] = {"neighbors": found.astype(np.int32), "needed": np.unique(found)}
         return {"n_queries": len(points)}, ledger.write_parts(partition, arrays)
 
@@ -137,16 +122,12 @@ class SearchEmbedded(Stage):
             needed[ledger.part("needed", partition).read()] = True
         rows, nodes, beyond = self._rows_of(needed)
         order = np.argsort(rows)
-        bounds = np.arange(self.source_partitions.count + 1) * self.source_partitions.rows_each
         arrays: dict[str, AnyArray] = {"rows": rows[order], "nodes": nodes[order], "beyond": beyond[order]}
-        arrays["bounds"] = np.searchsorted(arrays["rows"], bounds)
-        for name, array in arrays.items():
-            ledger.write(name, array)
-        return {"n_nodes": int(np.count_nonzero(needed)), "n_rows": len(rows)}, list(arrays)
+        arrays["bounds"] = places_of_partitions(arrays["rows"], self.source_partitions)
+        return written(ledger, {"n_nodes": int(np.count_nonzero(needed)), "n_rows": len(rows)}, arrays)
 
     def _rows_of(self, needed: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
-        """Rows that some nodes stand for, which node each, and whether it is beyond those of the mean: group by group,
-        in no order of the rows."""
+        """Rows that some nodes stand for, in any order: which node each, and whether it is beyond those of the mean."""
         ordered = self.index.ordered.ledger
         offsets = np.cumsum([0, *self.index.ordered.figures["nodes_each"]])
         own = self._own_rows()
@@ -178,7 +159,7 @@ BEYOND = "beyond_"
 
 
 @dataclass(frozen=True)
-class Gather(Stage):
+class Gather(RowStage):
     """Values, numbers and nodes of the rows of each partition of the source that are needed; under names of their own,
     of those beyond the ones that make the mean of their node."""
 
@@ -189,14 +170,8 @@ class Gather(Stage):
     name = "gather"
     version = 2
 
-    def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each}
-
     def inputs(self) -> list[str]:
         return [self.content, self.searched.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         begin, end = self.searched.ledger.read("bounds").read(partition, partition + 2).tolist()
@@ -212,12 +187,11 @@ class Gather(Stage):
         return {"n_rows": len(beyond)}, names
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return {"n_rows": sum(entry["n_rows"] for entry in figures.values())}, []
+        return {"n_rows": total(figures, "n_rows")}, []
 
 
 class RowsOfNodes(NamedTuple):
-    """Rows that make the means of some nodes: places (r,) of the nodes, numbers (r,) of the rows and values (r, D), by
-    node and row."""
+    """Rows that make the means of nodes: places (r,) of nodes, numbers (r,) and values (r, D), by node and row."""
 
     places: IntArray
     rows: IntArray

@@ -1,11 +1,5 @@
-"""Whether the data of a run is still what was fitted, where its files alone do not say so.
+"""What an inversion reads: the embedded points of a run, points that ask for their data, and the data, if unchanged."""
 
-The embedded points of a run, and points that ask for their data, as sources and as scans of them.
-
-Positions on the way from one embedded point to another, in equal steps.
-"""
-
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,9 +13,16 @@ from pipeline.numerics.landmarks.sampling import row_hashes
 from pipeline.numerics.neighbors.exact import neighbors_within
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.stages.preprocess import ReplayedSource
-from pipeline.stages.stage import Outcome, SingleStage, Stage
-from pipeline.stages.validate import Validate, as_numbers, digest_of_rows, usable_rows
+from pipeline.stages.stage import Outcome, Result, SingleStage, Stage, total
+from pipeline.stages.validate import (
+    ReplayedSource,
+    Scan,
+    Validate,
+    digest_of_rows,
+    fingerprint_of,
+    usable_rows,
+    write_ids,
+)
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -46,7 +47,7 @@ class StoredSource:
         return np.where(drawn[:, None], rows, np.nan)
 
     def drawn(self, limit: int, seed: int) -> "StoredSource":
-        """The same where rows with higher hashes than the limit are missing."""
+        """The same without rows of higher hashes than the limit."""
         return StoredSource(self._ledger, self._array, limit, seed)
 
     def ids(self, start: int, stop: int) -> AnyArray:
@@ -77,21 +78,18 @@ class DrawPoints(SingleStage):
     n_wanted: int
     seed: int
     name = "sample"
-
-    def settings(self) -> Json:
-        return {"n_wanted": self.n_wanted, "seed": self.seed}
+    depends_on = ("n_wanted", "seed")
 
     def inputs(self) -> list[str]:
         return [str(self.scanned.figures["content"])]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         rows, _ = drawn_points(self.source, self.partitions, self.n_wanted, self.seed)
-        return {"n_drawn": len(rows), "limit": int(row_hashes(rows, self.seed).max(initial=0))}, []
+        return {"n_drawn": len(rows), "limit": int(row_hashes(rows, self.seed).max(initial=0))}, {}
 
 
 def drawn_points(source: Source, partitions: RowPartitions, n_wanted: int, seed: int) -> tuple[IntArray, AnyArray]:
-    """Numbers (r,), rising, and coordinates (r, d) of the embedded points with the lowest hashes, a partition at a
-    time: the same ones however they are cut."""
+    """Numbers (r,), rising, and coordinates (r, d) of embedded points with the lowest hashes, however they are cut."""
     rows, points = np.empty(0, dtype=np.int64), np.empty((0, source.shape[1]), dtype=source.dtype)
     for partition in range(partitions.count):
         part = partitions.rows(partition)
@@ -104,40 +102,25 @@ def drawn_points(source: Source, partitions: RowPartitions, n_wanted: int, seed:
 
 
 @dataclass(frozen=True)
-class ScanQueries(Stage):
+class ScanQueries(Scan):
     """Points that ask for their data: counted, their content named, their ids kept. Any may be missing or NaN."""
 
     source: Source
     partitions: RowPartitions
-    name = "validate"
 
     def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "queries": True}
-
-    def inputs(self) -> list[str]:
-        return [self._fingerprint]
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return repr(sorted(self.source.fingerprint().items()))
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
+        return {**super().settings(), "queries": True}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
         block = self.source.read(rows.start, rows.stop)
         digests = [digest_of_rows(block[start : start + GRAIN_ROWS]) for start in range(0, len(block), GRAIN_ROWS)]
-        names = []
-        if self.source.has_ids:
-            names = ledger.write_parts(partition, {"ids": as_numbers(self.source.ids(rows.start, rows.stop))})
+        names = write_ids(ledger, partition, self.source, rows)
         return {"digests": digests, "n_usable": int(np.count_nonzero(usable_rows(block)))}, names
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
-        content = hashlib.sha256(repr((self.source.shape, self.source.dtype.str, digests)).encode()).hexdigest()
-        report = {"content": content, "n_rows": self.source.shape[0], "rows_each": self.partitions.rows_each}
-        return {**report, "n_usable": sum(entry["n_usable"] for entry in figures.values())}, []
+        report = self.content(figures, self.source.shape, self.source.dtype.str)
+        return {**report, "n_rows": self.source.shape[0], "n_usable": total(figures, "n_usable")}, []
 
 
 @dataclass(frozen=True)
@@ -167,18 +150,16 @@ class Path(SingleStage):
     along: str
     seed: int
     name = "path"
-
-    def settings(self) -> Json:
-        return {"rows": list(self.rows), "steps": self.steps, "along": self.along, "seed": self.seed}
+    depends_on = ("rows", "steps", "along", "seed")
 
     def inputs(self) -> list[str]:
         return [str(self.scanned.figures["content"])]
 
-    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+    def result(self) -> Result:
         ends = np.concatenate([self.source.read(row, row + 1) for row in self.rows])
         corners = ends if self.along == "straight" else self._along_the_data(ends)
-        ledger.write("positions", resampled(corners, self.steps))
-        return {"length": float(_lengths(corners).sum()), "n_corners": len(corners)}, ["positions"]
+        figures = {"length": float(_lengths(corners).sum()), "n_corners": len(corners)}
+        return figures, {"positions": resampled(corners, self.steps)}
 
     def _along_the_data(self, ends: FloatArray) -> FloatArray:
         _, points = drawn_points(self.source, self.partitions, MOST_POINTS, self.seed)
@@ -200,16 +181,12 @@ def shortest_way(points: FloatArray, first: int, last: int) -> IntArray:
         graph = coo_array((apart.ravel(), (begins, near.ravel())), shape=(len(points),) * 2).tocsr()
         lengths, before = dijkstra(graph, directed=False, indices=[first], return_predecessors=True)
         if np.isfinite(lengths[0, last]):
-            return _followed(before[0], first, last)
+            way = [last]
+            while way[-1] != first:
+                way.append(int(before[0, way[-1]]))
+            return np.array(way[::-1])
         k *= 2
     return np.array([first])
-
-
-def _followed(before: AnyArray, first: int, last: int) -> IntArray:
-    way = [last]
-    while way[-1] != first:
-        way.append(int(before[way[-1]]))
-    return np.array(way[::-1])
 
 
 def resampled(corners: FloatArray, steps: int) -> FloatArray:
@@ -232,14 +209,10 @@ class CheckUnchanged(Stage):
     name = "check"
 
     def inputs(self) -> list[str]:
-        return [self._fingerprint, self.fitted.ledger.digest]
+        return [fingerprint_of(self.source), self.fitted.ledger.digest]
 
     @cached_property
-    def _fingerprint(self) -> str:
-        return repr(sorted(self.source.fingerprint().items()))
-
-    @cached_property
-    def _digests(self) -> dict[int, Json]:
+    def _fitted(self) -> dict[int, Json]:
         return self.fitted.ledger.committed()
 
     @property
@@ -250,8 +223,7 @@ class CheckUnchanged(Stage):
         return self._partitions.count
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        expected = self._digests[partition]["digests"]
-        for rows, digest in zip(self._partitions.grains(partition), expected, strict=True):
+        for rows, digest in zip(self._partitions.grains(partition), self._fitted[partition]["digests"], strict=True):
             if digest_of_rows(self.source.read(rows.start, rows.stop)) != digest:
                 raise InvalidInputError(
                     f"the data of the run has changed: rows {rows.start} to {rows.stop} of {self.source.name} are not "

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,19 +26,14 @@ from pipeline.numerics.landmarks.sampling import maxmin_candidates
 from pipeline.numerics.neighbors.radius import RadiusLists, even_lists, rows_through_lists
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import rows_in_order, write_in_row_order
-from pipeline.stages.graph.graph import group_bounds
-from pipeline.stages.graph.ordered import OrderedNodes
-from pipeline.stages.graph.ragged import held_out_lists, lists_of_group, nearest_of_nodes
-from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_graph, kept_nodes, row_batches
-from pipeline.stages.graph.space import GraphSpace
-from pipeline.stages.providers.provider import Block, Candidates, Lineage, Neighborhood, Provider
+from pipeline.stages.graph.graph import group_bounds, held_out_lists, kept_nodes, lists_of_group, nearest_of_nodes
+from pipeline.stages.graph.partition import OrderedNodes
+from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_graph, row_batches
+from pipeline.stages.providers.provider import Block, Candidates, HeldOut, Lineage, Neighborhood, Provider
+from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome
-from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
-
-if TYPE_CHECKING:
-    from pipeline.stages.placing import Placing
 
 # Below this share of true neighbors a fit warns.
 PROMISED_RECALL = 0.99
@@ -48,10 +42,18 @@ LISTS = ("distances", "neighbors", "points")
 
 
 class _Grouped(Provider):
-    """Points are nodes in groups of cells; `ordered` says which rows each stands for."""
+    """Points are nodes in groups of cells; `ordered` says which rows each stands for, `rows` how far landmarks are."""
 
     in_row_order = False
     ordered: Outcome
+    rows: Outcome
+
+    @property
+    def n_landmarks(self) -> int:
+        return int(self.rows.figures["n_landmarks"])
+
+    def between(self) -> FloatArray:
+        return np.asarray(between_landmarks(self.rows))
 
     def n_groups(self, partitions: RowPartitions) -> int:
         return len(self.ordered.figures["nodes_each"])
@@ -78,10 +80,6 @@ class GeodesicRows(_Grouped):
     unit: int
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.rows.figures["n_landmarks"])
-
-    @property
     def exponent(self) -> int:
         return self.unit
 
@@ -95,9 +93,6 @@ class GeodesicRows(_Grouped):
         }
         return of_stages[stage]
 
-    def between(self) -> FloatArray:
-        return np.asarray(between_landmarks(self.rows))
-
     def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
         first, last = (int(bound) for bound in group_bounds(self.ordered)[group : group + 2])
         for start, stop in chunk_ranges(first, last, self.rows.figures["nodes_per_chunk"]):
@@ -105,7 +100,7 @@ class GeodesicRows(_Grouped):
             yield Block(np.arange(start, stop), kept, self._lengths(start, stop, kept))
 
     def _lengths(self, start: int, stop: int, kept: BoolArray) -> Iterator[AnyArray]:
-        for batch in self._batches:
+        for batch in row_batches(self.rows):
             lengths = batch.read(start, stop)
             yield lengths if kept.all() else lengths[kept]
 
@@ -130,20 +125,12 @@ class GeodesicRows(_Grouped):
         mask[np.random.default_rng(seed).choice(kept, min(len(kept), wanted), replace=False)] = True
         return mask
 
-    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
-        """By all neighbors, and by one fewer: how far that moves the distributions is the margin of the drift test."""
+    def held_out(self) -> HeldOut | None:
         batches = [self.rows.ledger.part("held_out", batch) for batch in range(self.rows.figures["n_batches"])]
         # Rows of components that are not embedded reach no landmark.
         kept = np.isfinite(batches[0].read()[:, 0, 0])
-        both = [placing.answers.begin(int(kept.sum())) for _ in range(2)]
-        for batch in batches:
-            lengths = batch.read()[kept]
-            for way, sums in enumerate(both):
-                sums.add(np.ascontiguousarray(lengths[:, way]))
         lists = held_out_lists(self.neighbors)
-        nearest = lists.distances[lists.offsets[:-1][kept]]
-        columns, fewer = (placing.trust(sums.answer(), nearest) for sums in both)
-        return columns, fewer
+        return HeldOut(lists.distances[lists.offsets[:-1][kept]], (batch.read()[kept] for batch in batches))
 
     def points(self, numbers: IntArray, partitions: RowPartitions) -> AnyArray | None:
         return None if self.cells is None else OrderedNodes(self.cells, self.ordered).nodes(numbers)[0]
@@ -166,13 +153,6 @@ class GeodesicRows(_Grouped):
                 stacklevel=3,
             )
 
-    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
-        raise TypeError("fitted rows are not reconstructed together")
-
-    @cached_property
-    def _batches(self) -> list[RowArray]:
-        return row_batches(self.rows)
-
     @cached_property
     def _kept(self) -> BoolArray:
         return kept_nodes(self.graph, self.components)
@@ -188,8 +168,8 @@ class SearchedRows(_Grouped):
     keeps_lists: bool = False
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.fitted.stages["rows"].figures["n_landmarks"])
+    def rows(self) -> Outcome:  # type: ignore[override]  # those of the fit
+        return self.fitted.stages["rows"]
 
     @property
     def exponent(self) -> int:
@@ -199,9 +179,6 @@ class SearchedRows(_Grouped):
         if stage == "place":
             return Lineage(1, {"keeps_lists": self.keeps_lists}, (self.searched.ledger.digest,))
         return Lineage({"joint": 2}.get(stage, 1))
-
-    def between(self) -> FloatArray:
-        return np.asarray(between_landmarks(self.fitted.stages["rows"]))
 
     def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
         component = self.searched.ledger.part("component", group).read()
@@ -215,12 +192,6 @@ class SearchedRows(_Grouped):
     def nearest(self, group: int) -> FloatArray | None:
         return nearest_of_nodes(self.searched, group)
 
-    def sampled(self, numbers: IntArray, partitions: RowPartitions, wanted: int, seed: int) -> BoolArray:
-        return np.zeros(len(numbers), np.bool_)
-
-    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
-        raise TypeError("new rows calibrate nothing")
-
     def lists(self, group: int, kept: BoolArray) -> dict[str, AnyArray]:
         if not self.keeps_lists:
             return {}
@@ -228,8 +199,8 @@ class SearchedRows(_Grouped):
         points = self.ordered.ledger.part("points", group).read()
         return {"distances": np.where(kept[:, None], distances, np.nan), "neighbors": neighbors, "points": points}
 
-    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
-        return _NearNewRows(self, placing, placed, rows, only_bounds)
+    def neighborhood(self, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool) -> Neighborhood:
+        return _NearNewRows(self, placed, partitions, rows, only_bounds)
 
     @cached_property
     def graph(self) -> PathGraph:
@@ -244,16 +215,15 @@ class _NearNewRows(Neighborhood):
     """Shortest paths between new rows along the graph, or upper bounds over the landmarks."""
 
     def __init__(
-        self, provider: SearchedRows, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool
+        self, provider: SearchedRows, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool
     ) -> None:
-        partition = rows.start // placing.partitions.rows_each
-        lists = rows_in_order(placed, placing.partitions, partition, rows, LISTS)
+        lists = rows_in_order(placed, partitions, rows, LISTS)
         self.kept = np.flatnonzero(lists["distances"][:, 0] >= 0)
         self._distances, self._neighbors, self._points = (lists[name][self.kept] for name in LISTS)
         self._space, self._provider, self._only_bounds = provider.fitted, provider, only_bounds
-        self.moments = placing.moments(
-            distances_to_landmarks(self._space, self._distances, self._neighbors), len(self.kept)
-        )
+
+    def batches(self) -> Iterator[AnyArray]:
+        return ways_to_landmarks(self._space, even_lists(self._distances, self._neighbors))
 
     @cached_property
     def _search(self) -> PathSearch:
@@ -264,16 +234,11 @@ class _NearNewRows(Neighborhood):
         apart = np.full((len(chosen), len(chosen)), np.inf)
         # Paths along a thinned graph are detours; those over a landmark, which it has kept, may be shorter.
         if self._only_bounds or self._space.thinned:
-            apart = bound_between([*distances_to_landmarks(self._space, near, nodes)])
+            apart = bound_between([*ways_to_landmarks(self._space, even_lists(near, nodes))])
         if not self._only_bounds:
             first = self._provider.graph.n_nodes + int(chosen[0])
             apart = np.minimum(apart, lengths_between(self._search, first, near, nodes))
         return with_direct_ways(apart, self._points[chosen], near[:, -1])
-
-
-def distances_to_landmarks(space: GraphSpace, distances: FloatArray, neighbors: AnyArray) -> Iterator[AnyArray]:
-    """Distances (p, b) of new points with these neighbors (p, k) to each batch of landmarks in turn."""
-    return ways_to_landmarks(space, even_lists(distances, neighbors))
 
 
 def ways_to_landmarks(space: GraphSpace, lists: RadiusLists) -> Iterator[AnyArray]:
@@ -302,10 +267,6 @@ class NodeCandidates(Candidates):
     graph: Outcome
     components: Outcome
     version = 3
-
-    @property
-    def marks(self) -> Json:
-        return {}
 
     @property
     def identity(self) -> list[str]:

@@ -1,62 +1,57 @@
-"""Every object compared with every landmark by a function of the user's: once, counted and kept.
+"""Objects, of which each is compared with landmarks by a function of the user's: once, counted and kept.
 
-Objects that are compared by a function of the user's: read once, and landmarks drawn among them.
+Where the function takes long, every row is compared with the members of a subset of the landmarks only, chosen greedily
+for what it tells of the landmarks' own distances, which are all evaluated. Distances to the subset are exact, those to
+the other landmarks are estimates by kernel semi-least squares [E].
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.landmarks.sampling import random_landmarks
+from pipeline.numerics.landmarks.subset import (
+    SubsetDistances,
+    gram_matrix,
+    kernel_of_objects,
+    semi_least_squares,
+    trace_greedy,
+)
 from pipeline.numerics.models.metrics import dissimilarities_from_similarities
 from pipeline.sources.objects import Comparison, Objects, ObjectSource, digest_of_objects
 from pipeline.sources.partitions import GRAIN_ROWS, Comparisons, RowPartitions
 from pipeline.sources.proximities import landmark_dissimilarities, landmark_similarities
-from pipeline.stages.cost import SECONDS_PER_CALL, Cost, Shape
 from pipeline.stages.providers.provider import BLOCK_BYTES, Candidates, RowProvider
 from pipeline.stages.providers.vectors import ENLARGED, require_distinct
-from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.validate import Validate
+from pipeline.stages.stage import SECONDS_PER_CALL, Cost, Outcome, Shape, Stage, total, written
+from pipeline.stages.validate import Scan
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 
 @dataclass(frozen=True)
-class ScanObjects(Stage):
+class ScanObjects(Scan):
     """Read every object once; `content` is their digest."""
 
     source: ObjectSource
     partitions: RowPartitions
-    name = "validate"
 
     def settings(self) -> Json:
-        return {"rows_each": self.partitions.rows_each, "objects": True}
-
-    def inputs(self) -> list[str]:
-        return [repr(sorted(self.source.fingerprint().items()))]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
+        return {**super().settings(), "objects": True}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         grains = self.partitions.grains(partition)
         return {"digests": [digest_of_objects(self.source.read(grain.start, grain.stop)) for grain in grains]}, []
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
-        content = hashlib.sha256(repr((self.source.n_rows, self.source.is_text, digests)).encode()).hexdigest()
-        report = {"content": content, "n_rows": self.source.n_rows, "n_dropped_rows": 0}
-        return {**report, "rows_each": self.partitions.rows_each}, []
-
-    @staticmethod
-    def cost(shape: Shape) -> Cost:
-        return Validate.cost(shape)
+        report = self.content(figures, self.source.n_rows, self.source.is_text)
+        return {**report, "n_rows": self.source.n_rows, "n_dropped_rows": 0}, []
 
 
 @dataclass(frozen=True)
@@ -69,9 +64,7 @@ class ObjectCandidates(Candidates):
     least: int
     version = 2
 
-    @property
-    def marks(self) -> Json:
-        return {"objects": True}
+    marks: ClassVar[Json] = {"objects": True}
 
     @property
     def identity(self) -> list[str]:
@@ -88,7 +81,8 @@ class ObjectCandidates(Candidates):
         size, n = n_landmarks, self.source.n_rows
         while True:
             rows = random_landmarks(n, min(n, size), seed)
-            found = [digest_of_objects(one) for one in _each(self.source.take(rows))]
+            objects = self.source.take(rows)
+            found = [digest_of_objects(objects[place : place + 1]) for place in range(len(rows))]
             distinct = np.sort(np.unique(found, return_index=True)[1])
             if len(rows) == n:
                 require_distinct(self.source.name, "objects", len(distinct), n_landmarks, self.least)
@@ -96,11 +90,6 @@ class ObjectCandidates(Candidates):
                 m = min(n_landmarks, len(distinct))
                 return rows[distinct[random_landmarks(len(distinct), m, seed)]]
             size *= ENLARGED
-
-
-def _each(objects: Any) -> list[Any]:
-    """Every object as a block of its own."""
-    return [[one] for one in objects] if isinstance(objects, list) else list(objects[:, None])
 
 
 def _stored(objects: Objects) -> dict[str, AnyArray]:
@@ -164,15 +153,13 @@ class Compare(Stage):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         report = {
             "largest": max(entry["largest"] for entry in figures.values()),
-            "n_evaluations": sum(entry["n_evaluations"] for entry in figures.values()),
+            "n_evaluations": total(figures, "n_evaluations"),
             "n_batches": self._cut.n_batches,
             "rows_each": self._cut.rows_each,
             "source": self.comparison.source,
         }
         arrays = self._of_landmarks(ledger) if self.has_landmarks and self.subset is None else {}
-        for name, array in arrays.items():
-            ledger.write(name, array)
-        return report, list(arrays)
+        return written(ledger, report, arrays)
 
     def _compared(self, rows: range, some: slice) -> Iterator[dict[str, FloatArray]]:
         """What some landmarks are to rows, of which no more than a grain is in memory at once."""
@@ -206,8 +193,7 @@ class Compare(Stage):
     @cached_property
     def _object_rows(self) -> list[int]:
         rows = self.landmarks.ledger.read("rows").read()
-        found: list[int] = (rows if self._places is None else rows[self._places]).tolist()
-        return found
+        return list((rows if self._places is None else rows[self._places]).tolist())
 
     @cached_property
     def _places(self) -> Sequence[int] | None:
@@ -241,10 +227,6 @@ class ComparedRows(RowProvider):
         return [self.compared.ledger.digest, f"exponent={self.fitted_exponent}"]
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.landmarks.figures["n_landmarks"])
-
-    @property
     def exponent(self) -> int:
         if self.fitted_exponent is not None:
             return self.fitted_exponent
@@ -253,10 +235,6 @@ class ComparedRows(RowProvider):
             raise InvalidInputError(f"the {'kernel' if self.is_kernel else 'metric'} of {self.name} is 0 everywhere.")
         exponent = int(np.frexp(largest)[1])
         return exponent // 2 if self.is_kernel else exponent
-
-    @property
-    def landmark_rows(self) -> IntArray:
-        return np.asarray(self.landmarks.ledger.read("rows").read())
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         values, everything = self.values(start, stop), np.ones(stop - start, dtype=np.bool_)
@@ -302,3 +280,119 @@ class ComparedRows(RowProvider):
     @property
     def _rows_each(self) -> int:
         return int(self.compared.figures["rows_each"])
+
+
+@dataclass(frozen=True)
+class Subset(Stage):
+    """Distances `between` (m, m) of the landmarks, and the places `subset` (r,) among them of those that every row is
+    compared with. The first of these, in their middle, is where the kernel has its origin."""
+
+    landmarks: Outcome
+    comparison: Comparison
+    n_evaluated: int
+    name = "subset"
+    version = 2
+    reads = ("landmarks",)
+
+    def settings(self) -> Json:
+        comparison = self.comparison
+        return {"function": comparison.function, "source": comparison.source, "n_evaluated": self.n_evaluated}
+
+    def n_partitions(self) -> int:
+        return self._cut.count
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        mine, some = self._cut.rows(partition), self._cut.landmarks(partition)
+        ones, rows = self._objects[mine.start : mine.stop], self._rows[mine.start : mine.stop].tolist()
+        values = self.comparison.table(ones, self._objects[some], rows, self._rows[some].tolist())
+        return {"n_evaluations": values.size}, ledger.write_parts(partition, {"values": values})
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        between = landmark_dissimilarities(self._gathered(ledger), self._rows, self._rows, str(self.comparison))
+        subset = self._chosen(between)
+        report = {"n_evaluations": total(figures, "n_evaluations"), "n_evaluated": len(subset)}
+        return written(ledger, report, {"between": between, "subset": subset})
+
+    def _gathered(self, ledger: StageLedger) -> FloatArray:
+        values = np.empty((self._cut.n_rows, self._cut.n_landmarks))
+        for piece in range(self._cut.count):
+            rows = self._cut.rows(piece)
+            values[rows.start : rows.stop, self._cut.landmarks(piece)] = ledger.part("values", piece).read()
+        return values
+
+    def _chosen(self, between: FloatArray) -> IntArray:
+        origin = int(np.argmin((between**2).mean(axis=0)))
+        # One thread, for how many cut a sum decides its last bits, and these may decide the choice.
+        with threadpool_limits(1):
+            others = trace_greedy(gram_matrix(between, origin), self.n_evaluated - 1)
+        return np.concatenate([[origin], others[others != origin]]).astype(np.int64)
+
+    @cached_property
+    def _cut(self) -> Comparisons:
+        m = int(self.landmarks.figures["n_landmarks"])
+        return Comparisons(m, m)
+
+    @cached_property
+    def _objects(self) -> Any:
+        return landmark_objects(self.landmarks)
+
+    @cached_property
+    def _rows(self) -> IntArray:
+        return np.asarray(self.landmarks.ledger.read("rows").read())
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        m = shape.n_landmarks
+        return Cost(8 * 8 * m * m, SECONDS_PER_CALL * m * m, 8 * m * m, Comparisons(m, m).count)
+
+
+@dataclass(frozen=True)
+class EstimatedRows(RowProvider):
+    """A provider of what `Compare` left for a subset of the landmarks, and estimates for the others.
+
+    `has_landmarks` says that landmarks are among the rows: theirs are known exactly.
+    """
+
+    evaluated: ComparedRows
+    subset: Outcome
+    has_landmarks: bool = True
+
+    @property
+    def identity(self) -> list[str]:
+        return [*self.evaluated.identity, self.subset.ledger.digest]
+
+    @property
+    def landmarks(self) -> Outcome:  # type: ignore[override]  # those of the values
+        return self.evaluated.landmarks
+
+    @property
+    def exponent(self) -> int:
+        if self.evaluated.fitted_exponent is not None:
+            return self.evaluated.fitted_exponent
+        return int(np.frexp(self._between.max())[1])
+
+    def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
+        evaluated = self.evaluated.values(start, stop)
+        from_origin = self._between[self._places[0], self._places]
+        rows = np.sqrt(self._estimator.squared_distances(*kernel_of_objects(evaluated, from_origin, 0)))
+        rows[:, self._places] = evaluated
+        if self.has_landmarks:
+            numbers = self.landmark_rows
+            here = np.flatnonzero((numbers >= start) & (numbers < stop))
+            rows[numbers[here] - start] = self._between[here]
+        return np.ldexp(rows, -self.exponent), np.ones(stop - start, dtype=np.bool_)
+
+    def between(self) -> FloatArray:
+        return np.ldexp(self._between, -self.exponent)
+
+    @cached_property
+    def _between(self) -> FloatArray:
+        return np.asarray(self.subset.ledger.read("between").read())
+
+    @cached_property
+    def _places(self) -> IntArray:
+        return np.asarray(self.subset.ledger.read("subset").read())
+
+    @cached_property
+    def _estimator(self) -> SubsetDistances:
+        return semi_least_squares(gram_matrix(self._between, int(self._places[0])), self._places)

@@ -11,21 +11,19 @@ for all rows that are the same, and groups are neighborhoods in space.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from functools import cached_property
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.extension.reconstruction import Moments
+from pipeline.numerics.extension.placement import Model
+from pipeline.numerics.geodesics.rows import bound_between
 from pipeline.numerics.landmarks.sampling import drawn
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
 from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
-
-if TYPE_CHECKING:
-    from pipeline.numerics.extension.placement import Model
-    from pipeline.stages.placing import Placements, Placing
 
 # Memory for a block of dissimilarities: 64 MB.
 BLOCK_BYTES = 1 << 26
@@ -51,11 +49,22 @@ class Lineage(NamedTuple):
     inputs: tuple[str, ...] = ()
 
 
+class HeldOut(NamedTuple):
+    """Fitted points (h,) taken as if they were new: how far the nearest other is, and dissimilarities (h, 2, b) to one
+    batch of landmarks after the other, over all neighbors and over one fewer."""
+
+    nearest: FloatArray
+    batches: Iterable[AnyArray]
+
+
 class Neighborhood(ABC):
     """New rows of one grain that are reconstructed together: `kept` (u,) are their places in the grain."""
 
     kept: IntArray
-    moments: Moments
+
+    @abstractmethod
+    def batches(self) -> Iterable[AnyArray]:
+        """Their dissimilarities (u, b) to one batch of landmarks after the other."""
 
     @abstractmethod
     def between(self, chosen: IntArray) -> FloatArray:
@@ -99,9 +108,9 @@ class Provider(ABC):
     def component(self, group: int, n_points: int) -> IntArray:
         """The component of the graph that each point of a group is in."""
 
-    @abstractmethod
     def nearest(self, group: int) -> FloatArray | None:
         """How far the nearest other point is from each point of a group; None to take the nearest landmark."""
+        return None
 
     @abstractmethod
     def write(
@@ -109,16 +118,18 @@ class Provider(ABC):
     ) -> list[str]:
         """Write what is known of a group's points for the rows of the source that they stand for."""
 
-    @abstractmethod
     def sampled(self, numbers: IntArray, partitions: RowPartitions, wanted: int, seed: int) -> BoolArray:
-        """Which points are in the sample for the quality figures, whatever the groups."""
+        """Which points are in the sample for the quality figures, whatever the groups; of new rows there is none."""
+        return np.zeros(len(numbers), np.bool_)
 
-    @abstractmethod
-    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
-        """Trust columns (h, t) of fitted rows taken as if they were new; and over one neighbor fewer."""
+    def held_out(self) -> HeldOut | None:
+        """Fitted points taken as if they were new; None where those that `embed` kept are as good as new."""
+        return None
 
-    def calibrating(self, placed: "Placements", partitions: RowPartitions, seed: int) -> dict[str, AnyArray]:
-        """What `embed` keeps of a group for `calibrate`."""
+    def calibrating(
+        self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
+    ) -> dict[str, AnyArray]:
+        """Which trust columns (p, t) of a group `embed` keeps for `calibrate`."""
         return {}
 
     def points(self, numbers: IntArray, partitions: RowPartitions) -> AnyArray | None:
@@ -137,7 +148,7 @@ class Provider(ABC):
     def warn(self) -> None:  # noqa: B027  most have nothing to warn of
         """Warn where the dissimilarities may be less good than promised."""
 
-    def nystrom(self, model: "Model", numbers: IntArray, partitions: RowPartitions) -> Json:
+    def nystrom(self, model: Model, numbers: IntArray, partitions: RowPartitions) -> Json:
         """How well the landmarks explain the kernel between some points, where there is a kernel."""
         return {}
 
@@ -149,9 +160,9 @@ class Provider(ABC):
         """Whether dissimilarities between new rows are upper bounds over the landmarks."""
         return between == "bound"
 
-    @abstractmethod
-    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
-        """New rows of one grain or less, for joint reconstruction and arcs."""
+    def neighborhood(self, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool) -> Neighborhood:
+        """New rows of one grain or less, as `place` left them, for joint reconstruction and arcs."""
+        raise TypeError("fitted rows are not reconstructed together")
 
     def release(self) -> None:  # noqa: B027  most providers keep nothing
         """Let go of what this process keeps in memory between partitions."""
@@ -161,6 +172,7 @@ class RowProvider(Provider):
     """Compares rows with landmarks directly: points are rows, groups are partitions of the source."""
 
     in_row_order = True
+    landmarks: Outcome
 
     @property
     @abstractmethod
@@ -168,8 +180,12 @@ class RowProvider(Provider):
         """What names all that it gives."""
 
     @property
-    @abstractmethod
-    def landmark_rows(self) -> IntArray: ...
+    def n_landmarks(self) -> int:
+        return int(self.landmarks.figures["n_landmarks"])
+
+    @cached_property
+    def landmark_rows(self) -> IntArray:
+        return np.asarray(self.landmarks.ledger.read("rows").read())
 
     @abstractmethod
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
@@ -200,9 +216,6 @@ class RowProvider(Provider):
     def component(self, group: int, n_points: int) -> IntArray:
         return np.zeros(n_points, np.int64)
 
-    def nearest(self, group: int) -> FloatArray | None:
-        return None
-
     def write(
         self, ledger: StageLedger, group: int, partitions: RowPartitions, numbers: IntArray, arrays: dict[str, AnyArray]
     ) -> list[str]:
@@ -211,38 +224,36 @@ class RowProvider(Provider):
     def sampled(self, numbers: IntArray, partitions: RowPartitions, wanted: int, seed: int) -> BoolArray:
         return drawn(numbers, partitions.n_rows, seed, wanted)
 
-    def calibrating(self, placed: "Placements", partitions: RowPartitions, seed: int) -> dict[str, AnyArray]:
+    def calibrating(
+        self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
+    ) -> dict[str, AnyArray]:
         """Rows that are no landmarks are as good as new; landmarks serve where every row is one."""
-        chosen = drawn(placed.numbers, partitions.n_rows, seed + CALIBRATION_SEED)
-        own = np.isin(placed.numbers, self.landmark_rows)
-        return dict(zip(CALIBRATION, (placed.trust[chosen & ~own], placed.trust[chosen & own]), strict=True))
-
-    def columns_as_new(self, placing: "Placing", embedded: Outcome) -> tuple[FloatArray, FloatArray]:
-        columns = embedded.ledger.read("calibration").read()
-        return columns, columns
+        chosen, own = drawn(numbers, partitions.n_rows, seed + CALIBRATION_SEED), np.isin(numbers, self.landmark_rows)
+        return dict(zip(CALIBRATION, (trust[chosen & ~own], trust[chosen & own]), strict=True))
 
     def only_bounds(self, between: str) -> bool:
         return between == "bound" or self.between_rows(np.empty(0, np.int64)) is None
 
-    def neighborhood(self, placing: "Placing", placed: Outcome, rows: range, only_bounds: bool) -> Neighborhood:
-        return _ComparedRows(self, placing, rows, only_bounds)
+    def neighborhood(self, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool) -> Neighborhood:
+        return _ComparedRows(self, rows, only_bounds)
 
 
 class _ComparedRows(Neighborhood):
-    def __init__(self, provider: RowProvider, placing: "Placing", rows: range, only_bounds: bool) -> None:
+    def __init__(self, provider: RowProvider, rows: range, only_bounds: bool) -> None:
         self._to_landmarks, usable = provider.read(rows.start, rows.stop)
-        self.kept, self.moments = np.flatnonzero(usable), placing.moments([self._to_landmarks], int(usable.sum()))
         self._provider, self._start, self._only_bounds = provider, rows.start, only_bounds
+        self.kept = np.flatnonzero(usable)
+
+    def batches(self) -> Iterable[AnyArray]:
+        return [self._to_landmarks]
 
     def between(self, chosen: IntArray) -> FloatArray:
-        from pipeline.numerics.geodesics.rows import bound_between
-
         apart = None if self._only_bounds else self._provider.between_rows(self.kept[chosen] + self._start)
         return bound_between([self._to_landmarks[chosen]]) if apart is None else apart
 
 
 def calibration_of_groups(ledger: StageLedger, groups: list[int]) -> dict[str, AnyArray]:
-    """What `calibrating` kept of every group, as `columns_as_new` reads it."""
+    """What `calibrating` kept of every group, as `calibrate` reads it."""
     like_new, landmarks = (gathered(ledger, name, groups) for name in CALIBRATION)
     return {"calibration": like_new if len(like_new) else landmarks}
 
@@ -258,8 +269,8 @@ class Candidates(ABC):
     version: ClassVar[int] = 1
 
     @property
-    @abstractmethod
-    def marks(self) -> Json: ...
+    def marks(self) -> Json:
+        return {}
 
     @property
     @abstractmethod

@@ -27,19 +27,14 @@ from pipeline.sources.proximities import (
     no_own_similarities,
     own_similarities,
 )
-from pipeline.stages.cost import Cost, Shape
 from pipeline.stages.providers.provider import Candidates, RowProvider, rows_per_block
-from pipeline.stages.stage import Outcome, Stage
-from pipeline.stages.validate import Validate, digest_of_rows
+from pipeline.stages.stage import Outcome
+from pipeline.stages.validate import Scan, digest_of_rows, fingerprint_of
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 # Points whose similarities to themselves are read together off the diagonal.
 DIAGONAL_ROWS = 256
-
-
-def fingerprint_of(source: ProximitySource) -> str:
-    return repr(sorted(source.fingerprint().items()))
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ class MatrixCandidates(Candidates):
 
 
 @dataclass(frozen=True)
-class ScanProximities(Stage):
+class ScanProximities(Scan):
     """Look at every proximity that will be used, before anything expensive. `content` is their digest. Similarities may
     be negative, unless they are taken for affinities."""
 
@@ -92,17 +87,13 @@ class ScanProximities(Stage):
     partitions: RowPartitions
     similarities: bool
     affinity: bool = False
-    name = "validate"
+    depends_on = ("similarities",)
 
     def settings(self) -> Json:
-        looked_for = {"similarities": self.similarities, **({"affinity": True} if self.affinity else {})}
-        return {"rows_each": self.partitions.rows_each, **looked_for}
+        return {**super().settings(), **({"affinity": True} if self.affinity else {})}
 
     def inputs(self) -> list[str]:
-        return [fingerprint_of(self.source), self.landmarks.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return self.partitions.count
+        return [*super().inputs(), self.landmarks.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         largest, digests = 0.0, []
@@ -119,10 +110,8 @@ class ScanProximities(Stage):
         largest = max(entry["largest"] for entry in figures.values())
         if largest == 0:
             raise InvalidInputError(f"{self.source.name} is 0 everywhere; there is nothing to embed.")
-        digests = [digest for partition in sorted(figures) for digest in figures[partition]["digests"]]
-        content = hashlib.sha256(repr((self.source.shape, digests)).encode()).hexdigest()
-        report = {"content": content, "largest": largest, "n_rows": self.source.n_points, "n_dropped_rows": 0}
-        return {**report, "rows_each": self.partitions.rows_each}, []
+        report = self.content(figures, self.source.shape)
+        return {**report, "largest": largest, "n_rows": self.source.n_points, "n_dropped_rows": 0}, []
 
     def _blocks(self, grain: range) -> Iterator[tuple[int, FloatArray]]:
         """The grain's points in blocks of a size that depends on nothing else than the landmarks."""
@@ -139,10 +128,6 @@ class ScanProximities(Stage):
     @cached_property
     def _matrix_rows(self) -> IntArray:
         return rows_of_landmarks(self.source, self.landmarks)
-
-    @staticmethod
-    def cost(shape: Shape) -> Cost:
-        return Validate.cost(shape)
 
 
 def rows_of_landmarks(source: ProximitySource, landmarks: Outcome) -> IntArray:
@@ -186,10 +171,6 @@ class PrecomputedRows(RowProvider):
         if self.affinity:
             return [*content, f"affinities{zero}"]
         return [*content, f"similarities={self.similarities} affinity=False own={self._own_digest}{zero}"]
-
-    @property
-    def n_landmarks(self) -> int:
-        return int(self.landmarks.figures["n_landmarks"])
 
     @property
     def exponent(self) -> int:
@@ -253,10 +234,6 @@ class PrecomputedRows(RowProvider):
     @cached_property
     def _own_of_landmarks(self) -> FloatArray:
         return np.asarray(self.landmarks.ledger.read("own").read())
-
-    @cached_property
-    def landmark_rows(self) -> IntArray:
-        return np.asarray(self.landmarks.ledger.read("rows").read())
 
     @cached_property
     def _matrix_rows(self) -> IntArray:

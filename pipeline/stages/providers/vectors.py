@@ -6,7 +6,7 @@ repeats. Distances that choose them are Euclidean whatever the metric: the choic
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,9 @@ from pipeline.numerics.models.metrics import (
 )
 from pipeline.numerics.models.spectral import NystromPlacer, nystrom_error
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.preprocess import PreparedSource, n_usable, points_of_rows, rows_of_rank
 from pipeline.stages.providers.provider import Candidates, RowProvider
 from pipeline.stages.stage import Outcome
-from pipeline.stages.validate import usable_rows
+from pipeline.stages.validate import PreparedSource, n_usable, points_of_rows, rows_of_rank, usable_rows
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 # How much larger the next sample is where one has too few distinct rows.
@@ -59,17 +58,9 @@ class VectorRows(RowProvider):
         return [*self.data.identity, self.landmarks.ledger.digest, f"metric={self.metric}", f"kernel={self.kernel}"]
 
     @property
-    def n_landmarks(self) -> int:
-        return int(self.landmarks.figures["n_landmarks"])
-
-    @property
     def exponent(self) -> int:
         free = self.metric in SCALE_FREE if self.kernel is None else self.kernel.name != "linear"
         return 0 if free else self.data.preprocessing.result_exponent
-
-    @property
-    def landmark_rows(self) -> IntArray:
-        return np.asarray(self.landmarks.ledger.read("rows").read())
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         points = self.data.read(start, stop)
@@ -146,9 +137,7 @@ class VectorCandidates(Candidates):
     partitions: RowPartitions
     least: int
 
-    @property
-    def marks(self) -> Json:
-        return {"direct": True}
+    marks: ClassVar[Json] = {"direct": True}
 
     @property
     def identity(self) -> list[str]:
