@@ -164,6 +164,26 @@ def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
         )
 
 
+def landmark_rows(name: str, values: ArrayLike, n_landmarks: int) -> AnyArray:
+    """`values` as an array (p, m) with a column for each landmark."""
+    rows = real_array(name, values, 2, allow_empty=True)
+    if rows.shape[1] != n_landmarks:
+        raise InvalidInputError(
+            f"{name} has shape {rows.shape}; it must be (n_points, {n_landmarks}), a row for each point and a column "
+            "for each landmark."
+        )
+    return rows
+
+
+def rows_to_landmarks(to_landmarks: ArrayLike, n_landmarks: int) -> AnyArray:
+    """Dissimilarities (p, m), not squared, of points to all landmarks."""
+    rows = landmark_rows("to_landmarks", to_landmarks, n_landmarks)
+    if len(rows):
+        require_finite("to_landmarks", rows)
+        require_nonnegative("to_landmarks", rows)
+    return rows
+
+
 def compared_number(value: object, signed: bool, words: Callable[[str], str]) -> float:
     """The result of a user's function of two objects as a number, negative only if `signed`.
 

@@ -1,13 +1,20 @@
-"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], and other linear maps:
-preprocessing of the data, and the rigid motion that aligns two embeddings.
+"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], projection onto it, what
+other models offer, and other linear maps: preprocessing of the data, the rigid motion that aligns two embeddings.
 
 Symbols: Delta_2 (m, m) squared_dissimilarities, B (m, m) double_centered(...), X (m, d) model.coordinates, lam (d,)
 model.eigenvalues, mean_i (m,) model.row_means, g model.grand_mean. Because X'X = diag(lam), every formula downstream is
 diagonal and needs no linear solve.
+
+Other points are placed by d + 1 moments of their squared dissimilarities a_2 (p, m) to the landmarks: c = X'b (p, d),
+`inner`, and beta (p,) [T eq. 6, 9]. X is centered, so c = -1/2 X'(a_2 - mean_i); the mean of mean_i is g, so beta =
+mean(a_2) - g/2 = mean(a_2 - mean_i) + g/2. Projection is y = c / lam: Gower's formula for adding a point, kernel PCA,
+Nystrom extension, least squares on X and distance-based triangulation alike [T eq. 4, 7, 8; G eq. 39, 60; B eq. 11,
+15]. ([G eq. 41] is printed with unsquared distances and a scalar average.) It ignores whatever lies outside the
+landmarks' space.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -130,12 +137,150 @@ def _require_positive(n_components: int, spectrum: FloatArray) -> None:
         )
 
 
+# Points per pass: their accumulators and differences stay in the first-level cache. The number does not affect the
+# bytes of a result: each point's sum runs over the landmarks in order.
+POINTS_PER_BLOCK = 128
+
+
+class Moments(NamedTuple):
+    """c = X'b (p, d) and beta (p,) of p points."""
+
+    inner: FloatArray
+    beta: FloatArray
+
+
+def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> Moments:
+    """The moments of points given by their (p, m) squared dissimilarities to the landmarks."""
+    squared = checks.landmark_rows("squared_to_landmarks", squared_to_landmarks, model.n_landmarks)
+    if len(squared) and not model.signed:
+        checks.require_nonnegative("squared_to_landmarks", squared)
+    sums = np.zeros((model.n_components + 1, len(squared)))
+    _add_squares(squared, True, 0.0, model.coordinates, model.row_means, sums)
+    moments = _from_sums(model, sums)
+    # Checking the d + 1 sums is enough: NaN or infinity among the m entries always reaches them.
+    if not _are_usable(moments):
+        checks.require_finite("squared_to_landmarks", squared)
+        checks.require_not_too_large("squared_to_landmarks", squared)
+    return moments
+
+
+def moments_of(model: LandmarkModel, to_landmarks: AnyArray) -> Moments:
+    """The moments of points given by their (p, m) dissimilarities, not squared, to the landmarks."""
+    sums = MomentSums(model, len(to_landmarks))
+    sums.add(to_landmarks)
+    return sums.moments()
+
+
+class MomentSums:
+    """The moments of p points whose dissimilarities arrive a few landmarks at a time, in order; the same bits as
+    `landmark_moments` of the squares."""
+
+    def __init__(self, model: LandmarkModel, n_points: int) -> None:
+        self._model, self._n_added = model, 0
+        self._sums = np.zeros((model.n_components + 1, n_points))
+
+    def add(self, to_landmarks: AnyArray) -> None:
+        """Add the dissimilarities (p, b), not squared (signed roots if the model is signed), to the next b
+        landmarks."""
+        landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
+        model = self._model
+        coordinates, row_means = model.coordinates[landmarks], model.row_means[landmarks]
+        _add_squares(to_landmarks, False, model.constant, coordinates, row_means, self._sums)
+        self._n_added = landmarks.stop
+
+    def moments(self) -> Moments:
+        """The moments once all landmarks are in; an error if they are not finite."""
+        if self._n_added != self._model.n_landmarks:
+            raise InvalidInputError(
+                f"dissimilarities to {self._n_added} of {self._model.n_landmarks} landmarks were given; give all."
+            )
+        moments = _from_sums(self._model, self._sums)
+        if not _are_usable(moments):
+            raise InvalidInputError("dissimilarities to landmarks are NaN, infinite or too large to be squared.")
+        return moments
+
+
+def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
+    return Moments(np.ascontiguousarray(-0.5 * sums[:-1].T), sums[-1] / model.n_landmarks + model.grand_mean / 2)
+
+
+def _are_usable(moments: Moments) -> bool:
+    return bool(np.isfinite(moments.inner).all() and (np.abs(moments.beta) <= checks.LARGEST_SIZE).all())
+
+
+@compiled
+def _add_squares(
+    to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
+) -> None:
+    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
+
+    Unless the dissimilarities are `squared`, the constant is added to positive ones, and squares keep the sign. Sums
+    are vectorized across points, never across landmarks, which are added in order.
+    """
+    n_points, n_landmarks = to_landmarks.shape
+    d = coordinates.shape[1]
+    terms = np.empty(POINTS_PER_BLOCK)
+    for first in range(0, n_points, POINTS_PER_BLOCK):
+        size = min(POINTS_PER_BLOCK, n_points - first)
+        for i in range(n_landmarks):
+            for j in range(size):
+                value = np.float64(to_landmarks[first + j, i])
+                if not squared:
+                    value += constant if value > 0.0 else 0.0
+                    value *= abs(value)
+                terms[j] = value - row_means[i]
+            for k in range(d):
+                add_multiple(sums[k, first : first + size], terms, coordinates[i, k])
+            add_multiple(sums[d, first : first + size], terms, 1.0)
+
+
+@compiled
+def add_multiple(sums: AnyArray, terms: AnyArray, x: float) -> None:
+    for j in range(len(sums)):
+        sums[j] += x * terms[j]
+
+
+def project(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> FloatArray:
+    """Coordinates (p, d) of points from their (p, m) squared dissimilarities to the landmarks; a landmark's own row
+    gives its own coordinates. A row's bytes do not depend on other rows."""
+    return project_moments(model, landmark_moments(model, squared_to_landmarks))
+
+
+def project_moments(model: LandmarkModel, moments: Moments) -> FloatArray:
+    """y = c / lam."""
+    return np.asarray(moments.inner / model.eigenvalues)
+
+
+class Placement(NamedTuple):
+    """Coordinates (p, d) of points, and a residual (p,) that grows as a point fits the landmarks less well."""
+
+    coordinates: FloatArray
+    residual: FloatArray
+
+
+class Placer(Protocol):
+    """Landmarks with coordinates (m, d), and a way to place other points among them."""
+
+    @property
+    def coordinates(self) -> FloatArray: ...
+
+    @property
+    def residual_degree(self) -> int:
+        """The power of a length that the residual is, which says how it scales with the dissimilarities."""
+        ...
+
+    def place(self, to_landmarks: AnyArray) -> Placement:
+        """Place points by their dissimilarities (p, m), not squared, to the landmarks."""
+        ...
+
+
+Model: TypeAlias = LandmarkModel | Placer
+
+
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
     """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; each of the last three steps is optional.
-
-    Scaling by a power of two is exact and keeps every square within range.
-    """
+    Scaling by a power of two is exact and keeps every square within range."""
 
     exponent: int
     dtype: np.dtype[Any]

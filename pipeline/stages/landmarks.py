@@ -10,9 +10,9 @@ import numpy as np
 
 from pipeline.errors import StoreError
 from pipeline.numerics.extension.placement import Answers, weighted_answers
-from pipeline.numerics.extension.placement import Model as FittedModel
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.mds import Model as FittedModel
 from pipeline.numerics.models.catalog import Choice, fitted_model, model_class
 from pipeline.numerics.models.spectral import cluster_centers
 from pipeline.stages.cost import Cost, Shape

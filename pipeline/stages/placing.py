@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.extension.placement import Answer, Answers
-from pipeline.numerics.extension.reconstruction import DiagonalWeight, Moments, MomentSums
-from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
+from pipeline.numerics.mds import LandmarkModel, Moments, MomentSums
 from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.plugins import TrustColumn
 from pipeline.sources.partitions import RowPartitions

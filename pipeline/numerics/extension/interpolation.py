@@ -37,9 +37,14 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.placement import Placement
-from pipeline.numerics.extension.reconstruction import moments_of, project_moments
-from pipeline.numerics.mds import LandmarkModel, double_centered, with_fixed_signs
+from pipeline.numerics.mds import (
+    LandmarkModel,
+    Placement,
+    double_centered,
+    moments_of,
+    project_moments,
+    with_fixed_signs,
+)
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 WIDTH_FACTOR_RANGE = (0.01, 100.0)
@@ -67,7 +72,7 @@ class KernelMappingPlacer:
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on other rows."""
-        rows = checked_rows(to_landmarks, len(self.coordinates))
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         coordinates, residual = np.empty((len(rows), self.coordinates.shape[1])), np.empty(len(rows))
         _place_all(rows, 1.0 / self.widths, self.coefficients, coordinates, residual)
         return Placement(coordinates, residual)
@@ -155,20 +160,6 @@ def checked_configuration(between: ArrayLike, coordinates: ArrayLike) -> tuple[F
     return apart, values
 
 
-def checked_rows(to_landmarks: ArrayLike, n_landmarks: int) -> AnyArray:
-    """Dissimilarities (p, m), not squared, of points to all landmarks."""
-    rows = checks.real_array("to_landmarks", to_landmarks, 2, allow_empty=True)
-    if rows.shape[1] != n_landmarks:
-        raise InvalidInputError(
-            f"to_landmarks has shape {rows.shape}; it must be (n_points, {n_landmarks}), a row for each point and a "
-            "column for each landmark."
-        )
-    if len(rows):
-        checks.require_finite("to_landmarks", rows)
-        checks.require_nonnegative("to_landmarks", rows)
-    return rows
-
-
 @compiled
 def _place_all(
     rows: AnyArray, inverse_widths: AnyArray, coefficients: AnyArray, coordinates: AnyArray, residual: AnyArray
@@ -242,7 +233,7 @@ class RbfPlacer:
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on other rows. The
         residual is the dissimilarity to the nearest landmark in units of the landmarks' spacing."""
-        rows = checked_rows(to_landmarks, len(self.coordinates))
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         coordinates = np.empty((len(rows), self.coordinates.shape[1]))
         model = LandmarkModel(self.axes, self.eigenvalues, self.row_means, self.grand_mean, self.eigenvalues)
         places = project_moments(model, moments_of(model, rows)) / self.unit

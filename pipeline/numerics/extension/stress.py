@@ -16,7 +16,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.placement import Placement
 from pipeline.types import AnyArray, FloatArray
 
 # Interleaved sums: enough to keep a processor's vector units busy.
@@ -79,21 +78,18 @@ def padded(per_landmark: FloatArray) -> FloatArray:
 
 def settle(
     frame: Frame, rows: FloatArray, intervals: tuple[FloatArray, FloatArray], weights: FloatArray, slack: float
-) -> Placement:
-    """Place p points by their dissimilarities (p, m), the intervals that these stand for, and weights (p, m).
+) -> tuple[FloatArray, FloatArray]:
+    """Place p points by their dissimilarities (p, m), the intervals that these stand for, and weights (p, m); return
+    coordinates (p, d) and residuals (p,), the root mean squares of d - c.
 
-    The descent that starts beside the nearest landmark wins ties. The residual is the root mean square of d - c.
+    The descent that starts beside the nearest landmark wins ties.
     """
-    placement = Placement(np.empty((len(rows), len(frame.columns))), np.empty(len(rows)))
-    _settle_rows(frame, rows, padded(np.stack([*intervals, weights], axis=1)), slack, *placement)
-    return placement
+    return _settled(frame, rows, padded(np.stack([*intervals, weights], axis=1)), slack)
 
 
 @compiled
-def _settle_rows(
-    frame: Frame, rows: AnyArray, targets: AnyArray, slack: float, coordinates: AnyArray, residual: AnyArray
-) -> None:
-    room = _room(frame)
+def _settled(frame: Frame, rows: AnyArray, targets: AnyArray, slack: float) -> tuple[FloatArray, FloatArray]:
+    coordinates, residual, room = np.empty((len(rows), len(frame.columns))), np.empty(len(rows)), _room(frame)
     projection, ends = np.empty(len(frame.columns)), np.empty((FIRST_STARTS + FURTHER_STARTS, len(frame.columns)))
     nearest = np.empty(FIRST_STARTS + FURTHER_STARTS - 1, dtype=np.int64)
     for row in range(len(rows)):
@@ -115,6 +111,7 @@ def _settle_rows(
                 ends[n_ends] = work.vectors[0]
                 n_ends += 1
         residual[row] = math.sqrt(residual[row] / _sum(counting[2], work.lanes))
+    return coordinates, residual
 
 
 @compiled

@@ -22,8 +22,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import METHODS, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
-from pipeline.numerics.extension.placement import Model
-from pipeline.numerics.mds import LandmarkModel, classical_mds, double_centered
+from pipeline.numerics.mds import LandmarkModel, Model, classical_mds, double_centered
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding
 from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon

@@ -25,9 +25,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.interpolation import checked_rows
-from pipeline.numerics.extension.placement import Placement
-from pipeline.numerics.mds import with_fixed_signs
+from pipeline.numerics.mds import Placement, with_fixed_signs
 from pipeline.numerics.neighbors.products import clear, insert
 from pipeline.types import AnyArray, FloatArray
 
@@ -58,7 +56,7 @@ class LlePlacer:
         The residual is the squared distance of the point from its weighted mean; 0 if dissimilarities are not Euclidean
         and make it negative.
         """
-        rows = checked_rows(to_landmarks, len(self.coordinates))
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         neighbors, weights, residual = _reconstructed(rows, self.between, self.n_neighbors, self.regularization, False)
         coordinates = np.empty((len(rows), self.coordinates.shape[1]))
         _average(neighbors, weights, self.coordinates, coordinates)

@@ -34,9 +34,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.interpolation import checked_rows
-from pipeline.numerics.extension.placement import Placement
-from pipeline.numerics.mds import count_positive, with_fixed_signs
+from pipeline.numerics.mds import Placement, add_multiple, count_positive, with_fixed_signs
 from pipeline.numerics.models.metrics import automatic_gamma_of as automatic_gamma_of
 from pipeline.numerics.models.metrics import squared_distances, unit_rows
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -76,7 +74,7 @@ class NystromPlacer:
         unexplained [B eq. 13]: 0 for a combination of the kept eigenvectors and the trivial one, 1 far away, where only
         one landmark counts.
         """
-        rows = checked_rows(to_landmarks, len(self.coordinates))
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         loadings = self.coordinates / np.sqrt(self.degrees)[:, None] if self.clustering else self.coordinates
         sums, roots = affinity_sums(
             rows, loadings, 1.0 / self.degrees, self.gamma, self.affinity, skip_zeros=not self.clustering
@@ -257,8 +255,8 @@ def affinity_sums(
         for i in range(m):
             _fill_affinities(block, i, gamma, affinity, skip_zeros, origins, terms)
             for k in range(d):
-                _add(totals[k], terms, factors[i, k], size)
-            _add(totals[d + 1], terms, 1.0, size)
+                add_multiple(totals[k, :size], terms, factors[i, k])
+            add_multiple(totals[d + 1, :size], terms, 1.0)
             for j in range(size):
                 totals[d, j] += terms[j] * terms[j] * square_factors[i]
         sums[:, first : first + size] = totals[:, :size]
@@ -288,12 +286,6 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
         parts = b @ vectors[:, kept]
         missed = c - (parts / eigenvalues[kept]) @ parts.T
         return float(np.linalg.norm(missed) / np.linalg.norm(c))
-
-
-@compiled
-def _add(totals: AnyArray, terms: AnyArray, factor: float, size: int) -> None:
-    for j in range(size):
-        totals[j] += factor * terms[j]
 
 
 @compiled

@@ -27,10 +27,8 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.numerics.extension.interpolation import checked_rows
-from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.extension.stress import SAME_PLACE, frame_of, settle
-from pipeline.numerics.mds import classical_mds, with_fixed_signs
+from pipeline.numerics.mds import Placement, classical_mds, with_fixed_signs
 from pipeline.numerics.models.monotone import MonotoneMap, MonotonePoint, MonotoneStress
 from pipeline.numerics.models.smacof import Point, WeightedStress, minimize
 from pipeline.types import AnyArray, FloatArray
@@ -106,7 +104,7 @@ class StressPlacer:
         return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
 
     def _checked(self, to_landmarks: AnyArray) -> AnyArray:
-        rows = checked_rows(to_landmarks, len(self.coordinates))
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         if len(rows):
             in_units = np.array([rows.max() / np.float64(_unit(self.coordinates))])
             checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
-from pipeline.numerics.extension.reconstruction import Moments, MomentSums, project_moments
+from pipeline.numerics.mds import Moments, MomentSums, project_moments
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.stages.evaluate import write_calibration
 from pipeline.stages.graph.anchors import run_nodes

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.extension.reconstruction import Moments
 from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.mds import Moments
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
 from pipeline.stages.stage import Outcome
@@ -24,7 +24,7 @@ from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 if TYPE_CHECKING:
-    from pipeline.numerics.extension.placement import Model
+    from pipeline.numerics.mds import Model
     from pipeline.stages.placing import Placements, Placing
 
 # Memory for a block of dissimilarities: 64 MB.
