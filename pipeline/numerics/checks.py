@@ -75,6 +75,21 @@ def real_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: boo
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
+def square_matrix(name: str, values: ArrayLike) -> AnyArray:
+    """`values` as a real, finite (m, m) array."""
+    array = real_array(name, values, 2)
+    if array.shape[0] != array.shape[1]:
+        raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
+    require_finite(name, array)
+    return array
+
+
+def generator(seed: int, *stream: int) -> np.random.Generator:
+    """numpy's generator for a checked seed; other generators of a `stream` draw differently."""
+    integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
+    return np.random.default_rng([*stream, seed] if stream else seed)
+
+
 def require_finite(name: str, array: AnyArray) -> None:
     """Refuse NaN and infinity; the error has their count and the first rows that hold them."""
     # A sum is finite only if every term is, and needs no temporary array; if it overflows, entries are checked below.
@@ -127,10 +142,7 @@ def require_nonnegative(name: str, array: AnyArray) -> None:
 def squared_dissimilarity_matrix(name: str, values: ArrayLike, signed: bool = False) -> FloatArray:
     """A new, exactly symmetric (m, m) float64 copy of squared dissimilarities, which may be negative only if
     `signed`."""
-    array = real_array(name, values, 2)
-    if array.shape[0] != array.shape[1]:
-        raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
-    require_finite(name, array)
+    array = square_matrix(name, values)
     if not signed:
         require_nonnegative(name, array)
     require_squarable(name, array)

@@ -16,6 +16,8 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
+# Starts, ends and weights of edges.
+Edges = tuple[AnyArray, AnyArray, AnyArray]
 # Nodes with more edges than this are sorted by merging rather than insertion.
 MANY_EDGES = 64
 
@@ -110,7 +112,7 @@ def symmetric_csr(
     _count_ends(first, last, starts, ends, offsets)
     np.cumsum(offsets, out=offsets)
     targets, lengths = np.empty(offsets[-1], dtype=ends.dtype), np.empty(offsets[-1], dtype=weights.dtype)
-    _fill_ends(first, last, starts, ends, weights, offsets[:-1].copy(), targets, lengths)
+    _fill_ends(first, last, (starts, ends, weights), offsets[:-1].copy(), targets, lengths)
     n_kept = _sort_ends(offsets, targets, lengths)
     return offsets, targets[:n_kept], lengths[:n_kept]
 
@@ -128,13 +130,12 @@ def _count_ends(first: int, last: int, starts: AnyArray, ends: AnyArray, counts:
 def _fill_ends(
     first: int,
     last: int,
-    starts: AnyArray,
-    ends: AnyArray,
-    weights: AnyArray,
+    edges: tuple[AnyArray, AnyArray, AnyArray],
     places: AnyArray,
     targets: AnyArray,
     lengths: AnyArray,
 ) -> None:
+    starts, ends, weights = edges
     for edge in range(len(starts)):
         if first <= starts[edge] < last:
             place = places[starts[edge] - first]

@@ -26,7 +26,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.mds import Placement, with_fixed_signs
-from pipeline.numerics.neighbors.products import clear, insert
+from pipeline.numerics.neighbors.products import insert
 from pipeline.types import AnyArray, FloatArray
 
 # Tenfold regularizations tried before all neighbors get the same weight, their limit.
@@ -124,7 +124,7 @@ def _reconstructed(
 
 @compiled
 def _find_nearest(row: AnyArray, own: int, distances: AnyArray, neighbors: AnyArray) -> None:
-    clear(distances, neighbors)
+    distances[:], neighbors[:] = np.inf, NOBODY
     last = len(distances) - 1
     for j in range(len(row)):
         if row[j] < distances[last] and j != own:

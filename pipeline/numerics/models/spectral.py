@@ -129,12 +129,11 @@ def cluster_centers(coordinates: ArrayLike, n_clusters: int, seed: int) -> Float
     some seeded starts, numbered by their first row. Rows of zeros have no direction and are left out."""
     rows = np.ascontiguousarray(checks.real_array("coordinates", coordinates, 2))
     checks.require_finite("coordinates", rows)
-    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
+    rng = checks.generator(seed)
     units, has_direction = unit_rows(rows)
     units = units[has_direction]
     n_distinct = len(np.unique(units, axis=0))
     c = checks.integer_in_range("n_clusters", n_clusters, 1, n_distinct, f"there are {n_distinct} distinct directions")
-    rng = np.random.default_rng(seed)
     found = [_refined(units, _spread_start(units, c, rng)) for _ in range(RESTARTS)]
     centers = min(found, key=lambda centers: float(squared_distances(units, centers).min(axis=1).sum()))
     labels = squared_distances(units, centers).argmin(axis=1)

@@ -19,12 +19,6 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 
 
 @compiled
-def clear(distances: AnyArray, indices: AnyArray) -> None:
-    distances[:] = np.inf
-    indices[:] = -1
-
-
-@compiled
 def insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) -> None:
     """Insert (distance, row) into a list sorted by distance, then row, if it belongs there."""
     place = len(distances) - 1
@@ -36,16 +30,6 @@ def insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) ->
         distances[place], indices[place] = distances[place - 1], indices[place - 1]
         place -= 1
     distances[place], indices[place] = distance, row
-
-
-@compiled
-def distance_between(a: AnyArray, b: AnyArray) -> float:
-    """Rooted before ranking: squares that differ may have equal roots, and ties are those of the returned roots."""
-    total = 0.0
-    for k in range(len(a)):
-        difference = np.float64(a[k]) - np.float64(b[k])
-        total += difference * difference
-    return math.sqrt(total)
 
 
 @compiled
@@ -81,7 +65,7 @@ def n_listed(indices: AnyArray, row: int) -> int:
 
 @compiled
 def distance_of_rows(points: AnyArray, i: int, others: AnyArray, j: int) -> float:
-    """`distance_between` two rows, to the bit."""
+    """Rooted before ranking: squares that differ may have equal roots, and ties are those of the returned roots."""
     one, other, total = np.uint64(i), np.uint64(j), 0.0
     for k in range(points.shape[1]):
         axis = np.uint64(k)
@@ -297,7 +281,7 @@ def _refine_block(
         n_hits = _hits(products[b], limit, places)
         for place in places[:n_hits]:
             if products[b, place] <= limit and rows[place] != own[i]:
-                insert(distances[i], found[i], distance_between(points[place], queries[i]), rows[place])
+                insert(distances[i], found[i], distance_of_rows(points, place, queries, i), rows[place])
                 limit = min(limit, _limit(distances[i, -1], bounds[b]))
 
 

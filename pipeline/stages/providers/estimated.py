@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.numerics.landmarks.subset import (
+from pipeline.numerics.landmarks.sampling import (
     SubsetDistances,
     gram_matrix,
     kernel_of_objects,
