@@ -197,10 +197,8 @@ def rows_to_landmarks(to_landmarks: ArrayLike, n_landmarks: int) -> AnyArray:
 
 
 def compared_number(value: object, signed: bool, words: Callable[[str], str]) -> float:
-    """The result of a user's function of two objects as a number, negative only if `signed`.
-
-    `words` makes the beginning of the error message from the result's repr.
-    """
+    """The result of a user's function of two objects as a number, negative only if `signed`. `words` makes the
+    beginning of the error message from the result's repr."""
     try:
         number = float(value)  # type: ignore[arg-type]
         given = repr(number)

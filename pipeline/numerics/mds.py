@@ -69,11 +69,9 @@ class LandmarkModel:
 
 
 def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False) -> LandmarkModel:
-    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B.
-
-    All eigenvalues are computed: the negative mass and the number of usable components need them, and the first
-    components then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays.
-    """
+    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B. All
+    eigenvalues are computed: the negative mass and the number of usable components need them, and the first components
+    then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays."""
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
     d = _checked_n_components(n_components, len(delta2))
     if not delta2.any():
@@ -105,10 +103,8 @@ def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
 
 
 def with_fixed_signs(vectors: FloatArray) -> FloatArray:
-    """Columns flipped so that the largest absolute entry of each is positive.
-
-    The first of entries that tie up to rounding decides; otherwise symmetric configurations would flip with the noise.
-    """
+    """Columns flipped so that the largest absolute entry of each is positive. The first of entries that tie up to
+    rounding decides; otherwise symmetric configurations would flip with the noise."""
     sizes = np.abs(vectors)
     deciding = np.argmax(sizes >= sizes.max(axis=0) * (1 - 1e-8), axis=0)
     signs = np.sign(vectors[deciding, np.arange(vectors.shape[1])])
@@ -213,10 +209,8 @@ def _add_squares(
     to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
 ) -> None:
     """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
-
     Unless the dissimilarities are `squared`, the constant is added to positive ones, and squares keep the sign. Sums
-    are vectorized across points, never across landmarks, which are added in order.
-    """
+    are vectorized across points, never across landmarks, which are added in order."""
     n_points, n_landmarks = to_landmarks.shape
     d = coordinates.shape[1]
     terms = np.empty(POINTS_PER_BLOCK)
@@ -339,10 +333,8 @@ def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]
 
 
 class RigidMotion(NamedTuple):
-    """x -> x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
-
-    The points determine the turn in `rank` directions only; in the others it is as near to the identity as possible.
-    """
+    """x -> x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,). The points determine the turn
+    in `rank` directions only; in the others it is as near to the identity as possible."""
 
     turn: FloatArray
     shift: FloatArray
@@ -383,11 +375,9 @@ def _scaled(centered: FloatArray) -> FloatArray:
 
 
 def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
-    """U V' and the number of directions in which it is determined.
-
-    Where singular values vanish, any orthogonal map between the left and right null spaces is as good. The one nearest
-    to the identity does not depend on the bases that the decomposition happens to return.
-    """
+    """U V' and the number of directions in which it is determined. Where singular values vanish, any orthogonal map
+    between the left and right null spaces is as good. The one nearest to the identity does not depend on the bases that
+    the decomposition happens to return."""
     u, s, vt = np.linalg.svd(products)
     rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))
     left, right = u[:, rank:], vt[rank:].T

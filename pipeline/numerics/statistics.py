@@ -330,20 +330,16 @@ class TwoSampleTest(NamedTuple):
 
 def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> IntArray:
     """How many values, each counted `weights` times, are below, at and between the rising reference values (s,).
-
-    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; repeated reference values count 0.
-    """
+    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; repeated reference values count
+    0."""
     left = np.searchsorted(reference, values, side="left")
     at = (left < len(reference)) & (reference[np.minimum(left, len(reference) - 1)] == values)
     return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
 
 
 def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0) -> TwoSampleTest:
-    """Test a batch, given by its `gap_counts`, against the rising reference values (s,).
-
-    Distributions that differ by up to `margin` count as the same; otherwise meaningless differences would be
-    significant in a large batch.
-    """
+    """Test a batch, given by its `gap_counts`, against the rising reference values (s,). Distributions that differ by
+    up to `margin` count as the same; otherwise meaningless differences would be significant in a large batch."""
     n_batch, n_reference = int(counts.sum()), len(reference)
     if not n_batch:
         return TwoSampleTest(0.0, 1.0)

@@ -50,10 +50,8 @@ class Reconstruction:
 def restricted_reconstruction(
     model: LandmarkModel, squared_to_landmarks: ArrayLike, diagonal_weight: DiagonalWeight = 1.0
 ) -> Reconstruction:
-    """The best positions of points given their (p, m) squared dissimilarities to the fixed landmarks.
-
-    Of equally good positions the one with a positive last coordinate is returned and flagged as ambiguous.
-    """
+    """The best positions of points given their (p, m) squared dissimilarities to the fixed landmarks. Of equally good
+    positions the one with a positive last coordinate is returned and flagged as ambiguous."""
     weight = resolved_weight(model, diagonal_weight)
     return reconstruct_moments(model, landmark_moments(model, squared_to_landmarks), weight)
 

@@ -75,11 +75,8 @@ def _hash_rows(words: AnyArray, hashes: AnyArray) -> None:
 
 
 def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
-    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors (n, k).
-
-    A zero weight is an edge of length 0, not a missing one: nothing here adds or compares sparse matrices, which would
-    drop it.
-    """
+    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors (n, k). A zero weight
+    is an edge of length 0, not a missing one: nothing here adds or compares sparse matrices, which would drop it."""
     n, k = indices.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
     return graph_from_edges(n, rows, indices.ravel(), distances.ravel())
@@ -318,11 +315,9 @@ def apply_component_policy(points: AnyArray, graph: csr_array, policy: Component
 
 
 def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Links (starts, ends, lengths) of a minimum spanning tree over components, by Boruvka's algorithm.
-
-    In a round every component but the largest finds its shortest link to another. Links are compared by (length, lower
-    row, higher row), a strict order, so no round closes a cycle.
-    """
+    """Links (starts, ends, lengths) of a minimum spanning tree over components, by Boruvka's algorithm. In a round
+    every component but the largest finds its shortest link to another. Links are compared by (length, lower row, higher
+    row), a strict order, so no round closes a cycle."""
     links: list[Link] = []
     _, first = np.unique(labels, return_index=True)
     current = labels
@@ -336,11 +331,9 @@ def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntA
 
 
 def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:
-    """The shortest link out of every component but the largest.
-
-    All components search together while few neighbors may reveal an outsider. Points of a component whose known
-    neighbors are all insiders, and nearer than its best link, then search the outside alone.
-    """
+    """The shortest link out of every component but the largest. All components search together while few neighbors may
+    reveal an outsider. Points of a component whose known neighbors are all insiders, and nearer than its best link,
+    then search the outside alone."""
     best: list[Link] = [NO_LINK] * (int(labels.max()) + 1)
     pending = np.flatnonzero(labels)
     k = 5

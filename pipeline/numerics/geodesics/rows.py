@@ -74,11 +74,8 @@ def _link_territories(csr: Csr, lengths: AnyArray, nearest: AnyArray, links: Any
 
 def farthest_nodes(graph: PathGraph, candidates: IntArray, first: int, n_chosen: int) -> IntArray:
     """Places in `candidates`, beginning with `first`, each the farthest along the graph from those before; ties go to
-    the lower place. The candidates must reach each other.
-
-    Each search goes only as far as it shortens a node's path to the nearest choice, so all of them together cost little
-    more than a few full searches.
-    """
+    the lower place. The candidates must reach each other. Each search goes only as far as it shortens a node's path to
+    the nearest choice, so all of them together cost little more than a few full searches."""
     lengths = np.full(graph.n_nodes, np.inf)
     chosen = np.empty(n_chosen, dtype=np.int64)
     left = np.ones(len(candidates), dtype=np.bool_)
@@ -98,11 +95,9 @@ AHEAD = 8
 
 
 def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) -> AnyArray:
-    """Path lengths (s, n) from each source to every node, infinite where there is no path.
-
-    Lengths are summed in float64 and returned in the floating dtype of the weights; a weight of zero is an edge. The
-    result has the same bits for any number `n_jobs` of threads.
-    """
+    """Path lengths (s, n) from each source to every node, infinite where there is no path. Lengths are summed in
+    float64 and returned in the floating dtype of the weights; a weight of zero is an edge. The result has the same bits
+    for any number `n_jobs` of threads."""
     csr = checked_graph(graph)
     rows = checks.row_indices("sources", sources, csr.shape[0])
     out = np.empty((len(rows), csr.shape[0]), dtype=csr.dtype if csr.dtype.kind == "f" else np.float64)

@@ -93,10 +93,7 @@ class PathSearch:
 
     def lengths(self, sources: IntArray) -> FloatArray:
         """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none and in unused
-        columns.
-
-        Works best with sources near each other, the middle one first. The next search overwrites the array.
-        """
+        columns. Works best with sources near each other, the middle one first. The next search overwrites the array."""
         self._lengths.fill(np.inf)
         if len(sources):
             for lane in self._not_found_together(sources):

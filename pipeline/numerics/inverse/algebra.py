@@ -91,10 +91,7 @@ def mirror(matrix: AnyArray, n: int) -> None:
 @compiled
 def has_factor(matrix: AnyArray, n: int, added: float, factor: AnyArray) -> bool:
     """Fill in U with U'U = A + added I, A the leading (n, n) of a matrix whose upper half is given; False if it has
-    none.
-
-    Two rows at a time. The lower half of U is left undefined.
-    """
+    none. Two rows at a time. The lower half of U is left undefined."""
     least = 0.0
     for j in range(n):
         least = max(least, LEAST_PIVOT * matrix[j, j])

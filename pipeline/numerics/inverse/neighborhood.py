@@ -35,10 +35,8 @@ MOST_TERMS = 5000
 @dataclass(frozen=True)
 class Kernel:
     """The radial function to interpolate with, by default the paper's cubic with a linear polynomial [M eq. 14].
-
     `power` is for the first two kinds, by default 3 and 2; `scale` is for the last two, in local fill distances.
-    `degree` of the polynomial is by default what the kind needs; -1 means none.
-    """
+    `degree` of the polynomial is by default what the kind needs; -1 means none."""
 
     kind: str = "power"
     power: int | None = None
@@ -158,11 +156,9 @@ COINCIDING = 1e-7
 
 
 class Nodes(NamedTuple):
-    """Workspace for up to k nodes in d dimensions.
-
-    node_of (k,): the node of each place of the neighborhood; counts (k,): places per node; positions (d, k) relative to
-    the center (d,); nearest (k,): squared distance to the nearest other.
-    """
+    """Workspace for up to k nodes in d dimensions. node_of (k,): the node of each place of the neighborhood; counts
+    (k,): places per node; positions (d, k) relative to the center (d,); nearest (k,): squared distance to the nearest
+    other."""
 
     node_of: IntArray
     counts: IntArray
@@ -250,10 +246,8 @@ def room_for(k: int, d: int, terms: Terms) -> Room:
 @compiled
 def gather(points: AnyArray, places: AnyArray, nodes: Nodes) -> tuple[int, float]:
     """Take the rows of points (n, d) that `places` (k,) names, except NOBODY; return their number and their unit.
-
     Positions are relative to their mean, in units of the largest resulting coordinate: otherwise powers of distances
-    and polynomials would differ too much in size for one matrix.
-    """
+    and polynomials would differ too much in size for one matrix."""
     n = 0
     nodes.center[:] = 0.0
     for j in range(len(places)):

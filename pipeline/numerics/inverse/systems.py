@@ -294,10 +294,8 @@ def weigh(
     query: AnyArray, radial: Radial, terms: Terms, facts: Facts, room: Room, weights: AnyArray
 ) -> tuple[float, float, bool]:
     """The weights (k,) of a prepared neighborhood's places for a query (d,); return its distance from the nearest node,
-    the sum of absolute weights, and whether rounding leaves few digits.
-
-    Far from all nodes most of the right side is polynomial; what is left after subtracting that is rounding.
-    """
+    the sum of absolute weights, and whether rounding leaves few digits. Far from all nodes most of the right side is
+    polynomial; what is left after subtracting that is rounding."""
     nodes, right_side = room.nodes, room.weights[: facts.n_nodes]
     for a in range(len(query)):
         room.place[a] = (query[a] - nodes.center[a]) / facts.unit

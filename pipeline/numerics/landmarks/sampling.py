@@ -207,10 +207,8 @@ def firsts_of_groups(keys: HashArray, labels: IntArray, n_groups: int) -> IntArr
 
 @compiled
 def widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: AnyArray) -> None:
-    """Raise lengths (e,), in place, to the greatest difference of the ends' distances (n, b) to some landmarks.
-
-    Along edges widened by all landmarks no point is nearer to a landmark than it is along the data.
-    """
+    """Raise lengths (e,), in place, to the greatest difference of the ends' distances (n, b) to some landmarks. Along
+    edges widened by all landmarks no point is nearer to a landmark than it is along the data."""
     for edge in range(len(lengths)):
         for landmark in range(to_landmarks.shape[1]):
             gap = abs(to_landmarks[starts[edge], landmark] - to_landmarks[ends[edge], landmark])
@@ -330,10 +328,8 @@ def _predicted(kernel: AnyArray, own: AnyArray, weights: AnyArray, self_kernel: 
 
 def trace_greedy(gram: ArrayLike, n_chosen: int) -> IntArray:
     """Members chosen in turn, each adding most to trace(P_RQ K) [E eq. 24], ties by row; fewer than asked for if the
-    rest lies in the span of the chosen up to rounding.
-
-    Takes O(n^2) per member and an (n, n) product for every six digits by which the largest squared residual falls.
-    """
+    rest lies in the span of the chosen up to rounding. Takes O(n^2) per member and an (n, n) product for every six
+    digits by which the largest squared residual falls."""
     K = _checked_gram(gram)
     m = checks.integer_in_range("n_chosen", n_chosen, 1, len(K), f"there are {len(K)} members")
     # A power of two near its size as the unit keeps cubes of entries in range.

@@ -226,10 +226,8 @@ def _square(rows: AnyArray, lengths: AnyArray) -> None:
 
 @compiled
 def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
-    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros.
-
-    Rows are first divided by their largest entry, so that no square overflows or vanishes.
-    """
+    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros. Rows are first
+    divided by their largest entry, so that no square overflows or vanishes."""
     units, has_length = np.zeros(rows.shape), np.empty(len(rows), dtype=np.bool_)
     for i in range(len(rows)):
         largest, total = 0.0, 0.0
@@ -263,11 +261,9 @@ def _centered(rows: AnyArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0).
-
-    gamma is for "rbf" and "polynomial"; degree and constant for "polynomial", which is a kernel only if the constant is
-    not negative.
-    """
+    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0). gamma is
+    for "rbf" and "polynomial"; degree and constant for "polynomial", which is a kernel only if the constant is not
+    negative."""
 
     name: str
     gamma: float = 1.0

@@ -72,11 +72,9 @@ class StressPlacer:
     residual_degree: ClassVar[int] = 1
 
     def place(self, to_landmarks: AnyArray) -> Placement:
-        """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes do not depend on other rows.
-
-        The residual is the root mean square, with the method's weights, of distances less dissimilarities (disparities
-        for non-metric scaling). With n_neighbors <= d a point's place may not be unique.
-        """
+        """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes do not depend on other rows. The
+        residual is the root mean square, with the method's weights, of distances less dissimilarities (disparities for
+        non-metric scaling). With n_neighbors <= d a point's place may not be unique."""
         rows = self._checked(to_landmarks)
         unit = _unit(self.coordinates)
         frame = frame_of(self.coordinates / unit)
@@ -126,10 +124,8 @@ def nonmetric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
 
 
 def sammon(between: ArrayLike, n_components: int, n_neighbors: int | None = None) -> StressPlacer:
-    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: relative errors count.
-
-    With `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as in classical scaling.
-    """
+    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: relative errors count. With
+    `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as in classical scaling."""
     delta, unit = _checked(between, n_components)
     floor = max(FLOOR_OF_SMALLEST * float(delta[delta > 0].min()), FLOOR_OF_LARGEST * float(delta.max()))
     weights, radii, k = 1 / np.maximum(delta, floor), np.empty(0), 0

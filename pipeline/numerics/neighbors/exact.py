@@ -45,9 +45,7 @@ def nearest_neighbors(
     reference: ArrayLike, queries: ArrayLike, n_neighbors: int, n_jobs: int = 1
 ) -> tuple[FloatArray, IntArray]:
     """Euclidean distances (p, k) and row numbers (p, k) of each query's k nearest reference points, nearest first.
-
-    `n_jobs` is for the tree that serves up to 10 dimensions; above, BLAS uses its own threads.
-    """
+    `n_jobs` is for the tree that serves up to 10 dimensions; above, BLAS uses its own threads."""
     points = checks.real_array("reference", reference, 2)
     targets = checks.real_array("queries", queries, 2)
     if targets.shape[1] != points.shape[1]:
@@ -137,10 +135,8 @@ class LabelledTree:
     def refine(
         self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, n_threads: int = 1
     ) -> None:
-        """Insert these points into the k nearest of queries, in place: distances (p, k) and labels (p, k).
-
-        Lists start with distance inf and label -1. A point with a query's own label is skipped.
-        """
+        """Insert these points into the k nearest of queries, in place: distances (p, k) and labels (p, k). Lists start
+        with distance inf and label -1. A point with a query's own label is skipped."""
         for first in range(0, len(queries), QUERIES_AT_ONCE):
             block = slice(first, first + QUERIES_AT_ONCE)
             self._refine_block(queries[block], own[block], distances[block], found[block], n_threads)
@@ -175,11 +171,8 @@ def refine_neighbors(
     points: AnyArray, rows: IntArray, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray
 ) -> None:
     """Insert more points, known by their `rows`, into the k nearest of queries, in place: distances (p, k) and rows (p,
-    k).
-
-    Lists start with distance inf and row -1. A query's own row is skipped. The result is exact, ties by row, in
-    whatever batches and order points come.
-    """
+    k). Lists start with distance inf and row -1. A query's own row is skipped. The result is exact, ties by row, in
+    whatever batches and order points come."""
     if points.shape[1] <= KD_TREE_MAX_DIMENSION:
         columns = np.ascontiguousarray(points.T, dtype=np.float64)
         _refine_few_columns(columns, rows, queries, own, distances, found)

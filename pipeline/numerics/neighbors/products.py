@@ -34,11 +34,8 @@ def insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) ->
 
 @compiled
 def insert_into_row(distances: AnyArray, indices: AnyArray, row: int, n_found: int, distance: float, index: int) -> int:
-    """`insert` into one of many lists, of which `n_found` places are filled; return how many are filled then.
-
-    For inner loops: no slices, unsigned indices (signed ones are checked for being negative), and only filled places
-    move.
-    """
+    """`insert` into one of many lists, of which `n_found` places are filled; return how many are filled then. For inner
+    loops: no slices, unsigned indices (signed ones are checked for being negative), and only filled places move."""
     i, place = np.uint64(row), np.uint64(min(n_found, distances.shape[1] - 1))
     if n_found > place and (
         distance > distances[i, place] or (distance == distances[i, place] and index > indices[i, place])
@@ -221,10 +218,8 @@ def _convert_queries(
     factors: AnyArray,
     bounds: AnyArray,
 ) -> int:
-    """Fill in the queries that may have points within their limits; return how many.
-
-    A query longer than all points is scaled by its own length, so nothing overflows.
-    """
+    """Fill in the queries that may have points within their limits; return how many. A query longer than all points is
+    scaled by its own length, so nothing overflows."""
     n_columns, n_near = len(center), 0
     for i in among:
         query, row = queries[i], factors[n_near]

@@ -33,10 +33,8 @@ QUERIES_AT_ONCE, PAIRS_AT_ONCE = 1 << 13, 1 << 21
 
 
 class RadiusLists(NamedTuple):
-    """Neighbors of q queries in CSR form: query i has those from offsets[i] up to offsets[i + 1].
-
-    offsets: (q + 1,). indices: rows of the reference. distances: rising within a query, ties by lower row.
-    """
+    """Neighbors of q queries in CSR form: query i has those from offsets[i] up to offsets[i + 1]. offsets: (q + 1,).
+    indices: rows of the reference. distances: rising within a query, ties by lower row."""
 
     offsets: IntArray
     indices: IntArray

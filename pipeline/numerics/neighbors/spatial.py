@@ -81,10 +81,8 @@ def locality_order(points: FloatArray) -> IntArray:
 
 
 def curve_places(points: AnyArray, cells: IntArray, n_cells: int) -> IntArray:
-    """Each point's place along a curve through the box of its cell; near points have near places.
-
-    A place depends only on the points of its cell. Above MOST_CURVED dimensions all places are 0.
-    """
+    """Each point's place along a curve through the box of its cell; near points have near places. A place depends only
+    on the points of its cell. Above MOST_CURVED dimensions all places are 0."""
     places = np.zeros(len(points), dtype=np.int64)
     if points.shape[1] <= MOST_CURVED:
         _interleave(points, cells, n_cells, min(16, 60 // points.shape[1]), places)
@@ -115,10 +113,8 @@ ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 
 @compiled
 def within_reach(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray) -> BoolArray:
-    """Whether cells (p, c) may hold a point within the limit (p,) of each query.
-
-    probes (p, c): numbers of cells, the nearest first. apart (p, c): the query's distances to their centers.
-    """
+    """Whether cells (p, c) may hold a point within the limit (p,) of each query. probes (p, c): numbers of cells, the
+    nearest first. apart (p, c): the query's distances to their centers."""
     reached = np.ones(probes.shape, dtype=np.bool_)
     rounding = ROUNDING * (centers.shape[1] + 8)
     for i in range(len(probes)):
