@@ -75,6 +75,13 @@ def real_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: boo
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
+def finite_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: bool = False) -> AnyArray:
+    """`real_array` without NaN and infinity."""
+    array = real_array(name, values, n_dimensions, allow_empty)
+    require_finite(name, array)
+    return array
+
+
 def square_matrix(name: str, values: ArrayLike) -> AnyArray:
     """`values` as a real, finite (m, m) array."""
     array = real_array(name, values, 2)
@@ -190,8 +197,8 @@ def landmark_rows(name: str, values: ArrayLike, n_landmarks: int) -> AnyArray:
 def rows_to_landmarks(to_landmarks: ArrayLike, n_landmarks: int) -> AnyArray:
     """Dissimilarities (p, m), not squared, of points to all landmarks."""
     rows = landmark_rows("to_landmarks", to_landmarks, n_landmarks)
+    require_finite("to_landmarks", rows)
     if len(rows):
-        require_finite("to_landmarks", rows)
         require_nonnegative("to_landmarks", rows)
     return rows
 

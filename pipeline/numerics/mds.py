@@ -29,12 +29,10 @@ from pipeline.types import AnyArray, BoolArray, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class LandmarkModel:
-    """The landmarks' classical scaling: all that placing a new point needs, and its spectrum.
-
-    `spectrum` (m,) holds every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is
-    added to all dissimilarities except an object's to itself, including those of new points. In a `signed` model
-    squared dissimilarities may be negative, as indefinite similarities make them.
-    """
+    """The landmarks' classical scaling: all that placing a new point needs, and its spectrum. `spectrum` (m,) holds
+    every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is added to all
+    dissimilarities except an object's to itself, including those of new points. In a `signed` model squared
+    dissimilarities may be negative, as indefinite similarities make them."""
 
     coordinates: FloatArray
     eigenvalues: FloatArray
@@ -301,18 +299,17 @@ class Preprocessing:
 
 def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     """rows (p, D) times matrix (D, q), each entry summed over D in order: a row's bytes do not depend on other rows."""
-    out = np.empty((len(rows), matrix.shape[1]))
-    _multiply(np.ascontiguousarray(rows), np.ascontiguousarray(matrix), out)
-    return out
+    return _product(np.ascontiguousarray(rows), np.ascontiguousarray(matrix))
 
 
 @compiled
-def _multiply(rows: AnyArray, matrix: AnyArray, out: AnyArray) -> None:
+def _product(rows: AnyArray, matrix: AnyArray) -> FloatArray:
+    out = np.zeros((len(rows), matrix.shape[1]))
     for i in range(len(rows)):
-        out[i] = 0.0
         for j in range(len(matrix)):
             for k in range(matrix.shape[1]):
                 out[i, k] += rows[i, j] * matrix[j, k]
+    return out
 
 
 def scatter_matrix(centered: FloatArray) -> FloatArray:

@@ -98,8 +98,7 @@ def _checked_embedding(
 
 
 def _checked(name: str, values: ArrayLike) -> FloatArray:
-    array = checks.real_array(name, values, 2)
-    checks.require_finite(name, array)
+    array = checks.finite_array(name, values, 2)
     checks.require_not_too_large(name, array)
     return array.astype(np.float64)
 
@@ -240,13 +239,11 @@ def recommended(estimates: Sequence[MeanError], costs: Sequence[float]) -> int:
 
 def _pairs(true: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
     """True and embedded distances (p (p - 1) / 2,) of the pairs of points."""
-    apart, points = (checks.real_array(*named, 2) for named in (("true", true), ("coordinates", coordinates)))
+    apart, points = checks.finite_array("true", true, 2), checks.finite_array("coordinates", coordinates, 2)
     if apart.shape != (len(points), len(points)) or len(points) < 3:
         raise InvalidInputError(
             f"true has shape {apart.shape} and coordinates {points.shape}; they must be (p, p) and (p, d), p > 2."
         )
-    for name, array in (("true", apart), ("coordinates", points)):
-        checks.require_finite(name, array)
     return squareform(apart.astype(np.float64), checks=False), pdist(points)
 
 

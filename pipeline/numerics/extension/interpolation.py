@@ -142,8 +142,7 @@ def interpolating_coefficients(system: FloatArray, values: FloatArray) -> FloatA
 def checked_configuration(between: ArrayLike, coordinates: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Dissimilarities (m, m) between landmarks that do not all coincide, and their coordinates (m, d)."""
     apart = checks.squared_dissimilarity_matrix("between", between)
-    values = np.array(checks.real_array("coordinates", coordinates, 2), dtype=np.float64)
-    checks.require_finite("coordinates", values)
+    values = np.array(checks.finite_array("coordinates", coordinates, 2), dtype=np.float64)
     if len(values) != len(apart):
         raise InvalidInputError(
             f"coordinates has {len(values)} rows and between has {len(apart)} landmarks; give a row for each."
@@ -187,12 +186,10 @@ TRIAL_LANDMARKS = 1000
 
 @dataclass(frozen=True, eq=False)
 class RbfPlacer:
-    """A cubic interpolant in the space of the landmarks' leading axes.
-
-    axes (m, q), eigenvalues (q,), row_means (m,) and grand_mean form the classical model that positions points;
-    positions (m, q) are the landmarks', in units of `unit`. weights (m, d) are alpha, constant (d,) gamma, slopes (q,
-    d) B. `spacing` is the landmarks' mean dissimilarity to their nearest [M eq. 11].
-    """
+    """A cubic interpolant in the space of the landmarks' leading axes. axes (m, q), eigenvalues (q,), row_means (m,)
+    and grand_mean form the classical model that positions points; positions (m, q) are the landmarks', in units of
+    `unit`. weights (m, d) are alpha, constant (d,) gamma, slopes (q, d) B. `spacing` is the landmarks' mean
+    dissimilarity to their nearest [M eq. 11]."""
 
     coordinates: FloatArray
     axes: FloatArray

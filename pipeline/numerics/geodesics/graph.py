@@ -47,8 +47,7 @@ def collapse_duplicates(points: ArrayLike) -> Collapsed:
 
 def _sharing_their_hash(array: AnyArray) -> IntArray:
     """Rows, rising, whose hash is that of another row."""
-    hashes = np.empty(len(array), dtype=np.uint64)
-    _hash_rows(array.view(np.uint32), hashes)
+    hashes = _hashes(array.view(np.uint32))
     order = np.argsort(hashes)
     same = hashes[order[1:]] == hashes[order[:-1]]
     return np.unique(np.concatenate([order[1:][same], order[:-1][same]]))
@@ -64,14 +63,16 @@ def _first_equal(array: AnyArray) -> IntArray:
 
 
 @compiled
-def _hash_rows(words: AnyArray, hashes: AnyArray) -> None:
-    """FNV-1a over 32-bit words, its high bits folded down."""
+def _hashes(words: AnyArray) -> AnyArray:
+    """FNV-1a over the 32-bit words of each row, its high bits folded down."""
+    hashes = np.empty(len(words), dtype=np.uint64)
     for i in range(len(words)):
         value = np.uint64(14695981039346656037)
         for word in words[i]:
             value = (value ^ np.uint64(word)) * np.uint64(1099511628211)
             value ^= value >> np.uint64(29)
         hashes[i] = value
+    return hashes
 
 
 def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
@@ -152,7 +153,9 @@ def _sort_ends(offsets: AnyArray, targets: AnyArray, lengths: AnyArray) -> int:
     for node in range(len(offsets) - 1):
         end = offsets[node + 1]
         if end - begin > MANY_EDGES:
-            _sort_many(targets[begin:end], lengths[begin:end])
+            order = begin + np.argsort(lengths[begin:end], kind="mergesort")
+            order = order[np.argsort(targets[order], kind="mergesort")]
+            targets[begin:end], lengths[begin:end] = targets[order], lengths[order]
         else:
             _sort_few(targets[begin:end], lengths[begin:end])
         offsets[node] = kept
@@ -176,13 +179,6 @@ def _sort_few(targets: AnyArray, lengths: AnyArray) -> None:
             targets[place], lengths[place] = targets[place - 1], lengths[place - 1]
             place -= 1
         targets[place], lengths[place] = target, length
-
-
-@compiled
-def _sort_many(targets: AnyArray, lengths: AnyArray) -> None:
-    by_length = np.argsort(lengths, kind="mergesort")
-    order = by_length[np.argsort(targets[by_length], kind="mergesort")]
-    targets[:], lengths[:] = targets[order], lengths[order]
 
 
 def checked_graph(graph: csr_array) -> csr_array:

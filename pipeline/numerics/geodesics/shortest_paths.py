@@ -149,11 +149,9 @@ def _scan_together(
     csr: Csr, sources: AnyArray, by_nearest: bool, width: float, waits: Waits, lengths: AnyArray
 ) -> bool:
     """Fill in the lengths from all sources, one per lane; False if that took too many scans, and the lengths are not
-    final.
-
-    A node stays in the bucket of its first length, although that may shorten; some nodes are scanned again for this. By
-    the first source, a node reached only by other fronts does not wait: the front of the first is still to come.
-    """
+    final. A node stays in the bucket of its first length, although that may shorten; some nodes are scanned again for
+    this. By the first source, a node reached only by other fronts does not wait: the front of the first is still to
+    come."""
     offsets, targets, weights = csr
     waiting, next_of, queue = waits
     # A node waits in one list: that of a later bucket, or the queue of the current one, which is a ring.

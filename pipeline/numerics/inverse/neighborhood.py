@@ -169,12 +169,9 @@ class Nodes(NamedTuple):
 
 class Room(NamedTuple):
     """Workspace for a neighborhood of up to k nodes with up to r polynomials of c terms; symbols as in
-    `inverse.systems`.
-
-    triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are the nodes'
-    coordinates along the directions (d, d) in which they spread. whole (k + r, k + r) to solution are for the whole
-    system, and not touched unless it is solved. The last five are for one query.
-    """
+    `inverse.systems`. triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are
+    the nodes' coordinates along the directions (d, d) in which they spread. whole (k + r, k + r) to solution are for
+    the whole system, and not touched unless it is solved. The last five are for one query."""
 
     nodes: Nodes
     directions: FloatArray
@@ -200,15 +197,14 @@ class Room(NamedTuple):
 
 class Facts(NamedTuple):
     """A neighborhood's number of distinct nodes and of polynomials, its size, its fill distance and the kernel's length
-    in units of that size, tau, condition, flags, the rounding in weights from a right side of size 1, and whether the
-    whole system is solved."""
+    in units of that size, condition, flags, the rounding in weights from a right side of size 1, and whether the whole
+    system is solved."""
 
     n_nodes: int
     n_terms: int
     unit: float
     fill_distance: float
     length: float
-    tau: float
     condition: float
     flags: int
     rounding: float
@@ -258,15 +254,9 @@ def gather(points: AnyArray, places: AnyArray, nodes: Nodes) -> tuple[int, float
                 nodes.positions[a, n] = points[places[j], a]
                 nodes.center[a] += points[places[j], a]
             n += 1
-    for a in range(len(nodes.center)):
-        nodes.center[a] /= max(n, 1)
-    return n, _normalize(nodes, n)
-
-
-@compiled
-def _normalize(nodes: Nodes, n: int) -> float:
     unit = 0.0
     for a in range(len(nodes.center)):
+        nodes.center[a] /= max(n, 1)
         for j in range(n):
             nodes.positions[a, j] -= nodes.center[a]
             unit = max(unit, abs(nodes.positions[a, j]))
@@ -274,7 +264,7 @@ def _normalize(nodes: Nodes, n: int) -> float:
     for a in range(len(nodes.center)):
         for j in range(n):
             nodes.positions[a, j] /= unit
-    return unit
+    return n, unit
 
 
 @compiled

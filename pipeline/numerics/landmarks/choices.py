@@ -141,8 +141,7 @@ def automatic_gamma(column: Column, n_candidates: int, n_landmarks: int) -> floa
 
 
 def _checked_points(points: ArrayLike) -> AnyArray:
-    array = checks.real_array("points", points, 2)
-    checks.require_finite("points", array)
+    array = checks.finite_array("points", points, 2)
     checks.require_squarable("points", array)
     return array
 

@@ -219,11 +219,9 @@ def widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: Any
 
 def along_the_data(distances: FloatArray, neighbors: IntArray, apart: FloatArray) -> tuple[FloatArray, IntArray]:
     """Neighbor lists (p, k) of new points with distances along the data, assuming each point is beside its nearest
-    neighbor.
-
-    `apart` (p, k) bounds from below how far each neighbor is from the nearest; less the distance to the nearest, it
-    bounds the neighbor's distance. A neighbor across a gap is replaced by the nearest. Lists stay sorted.
-    """
+    neighbor. `apart` (p, k) bounds from below how far each neighbor is from the nearest; less the distance to the
+    nearest, it bounds the neighbor's distance. A neighbor across a gap is replaced by the nearest. Lists stay
+    sorted."""
     nearest = distances[:, :1]
     across = apart > ACROSS * (nearest + distances)
     lengths = np.where(across, nearest, np.maximum(distances, apart - nearest))
@@ -300,15 +298,13 @@ def _checked_gram(gram: ArrayLike) -> FloatArray:
 
 
 def _checked_objects(to_subset: ArrayLike, own: ArrayLike, m: int) -> tuple[AnyArray, AnyArray]:
-    kernel = checks.real_array("to_subset", to_subset, 2, allow_empty=True)
-    selves = checks.real_array("own", own, 1, allow_empty=True)
+    kernel = checks.finite_array("to_subset", to_subset, 2, allow_empty=True)
+    selves = checks.finite_array("own", own, 1, allow_empty=True)
     if kernel.shape != (len(selves), m):
         raise InvalidInputError(
             f"to_subset has shape {kernel.shape} and own {selves.shape}; they must be (n_objects, {m}), a column for "
             "each member of the subset, and (n_objects,)."
         )
-    checks.require_finite("to_subset", kernel)
-    checks.require_finite("own", selves)
     return kernel, selves
 
 

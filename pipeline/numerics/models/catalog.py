@@ -100,13 +100,8 @@ def _rightmost_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> 
     blocks = LinearOperator((2 * m, 2 * m), matvec=multiply, dtype=np.float64)
     start = np.random.default_rng(SEED_OF_START).normal(size=2 * m)
     try:
-        given: dict[str, Any] = {
-            "v0": start,
-            "maxiter": MOST_RESTARTS,
-            "return_eigenvectors": False,
-            "rng": SEED_OF_START,
-        }
-        return np.asarray(eigs(blocks, EIGENVALUES_AT_THE_END, which="LR", **given))
+        given: dict[str, Any] = {"v0": start, "maxiter": MOST_RESTARTS, "rng": SEED_OF_START}
+        return np.asarray(eigs(blocks, EIGENVALUES_AT_THE_END, which="LR", return_eigenvectors=False, **given))
     except ArpackNoConvergence:
         return np.empty(0, dtype=np.complex128)
 

@@ -51,12 +51,10 @@ POINTS_PER_BLOCK = 128
 
 @dataclass(frozen=True, eq=False)
 class NystromPlacer:
-    """Landmarks' coordinates (m, d), and what placing other points needs.
-
-    eigenvalues (d,) and the whole spectrum (m,), largest first, are those of the normalized kernel between landmarks,
-    degrees (m,) its row sums before normalization. `affinity`: rows are affinities, and gamma is not used.
-    `clustering`: coordinates of spectral clustering rather than Laplacian eigenmaps.
-    """
+    """Landmarks' coordinates (m, d), and what placing other points needs. eigenvalues (d,) and the whole spectrum (m,),
+    largest first, are those of the normalized kernel between landmarks, degrees (m,) its row sums before normalization.
+    `affinity`: rows are affinities, and gamma is not used. `clustering`: coordinates of spectral clustering rather than
+    Laplacian eigenmaps."""
 
     coordinates: FloatArray
     eigenvalues: FloatArray
@@ -69,11 +67,9 @@ class NystromPlacer:
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by dissimilarities (p, m), not squared, or by affinities, to the landmarks [B eq. 11, sec. 4.2].
-
         The residual is the share of a normalized kernel row's squared length that the Nystrom formula leaves
         unexplained [B eq. 13]: 0 for a combination of the kept eigenvectors and the trivial one, 1 far away, where only
-        one landmark counts.
-        """
+        one landmark counts."""
         rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         loadings = self.coordinates / np.sqrt(self.degrees)[:, None] if self.clustering else self.coordinates
         sums, roots = affinity_sums(
@@ -127,8 +123,7 @@ def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affi
 def cluster_centers(coordinates: ArrayLike, n_clusters: int, seed: int) -> FloatArray:
     """Centers (c, d) of the clusters of the directions of rows (m, d) [B sec. 2.2]: k-means on unit rows, the best of
     some seeded starts, numbered by their first row. Rows of zeros have no direction and are left out."""
-    rows = np.ascontiguousarray(checks.real_array("coordinates", coordinates, 2))
-    checks.require_finite("coordinates", rows)
+    rows = np.ascontiguousarray(checks.finite_array("coordinates", coordinates, 2))
     rng = checks.generator(seed)
     units, has_direction = unit_rows(rows)
     units = units[has_direction]
@@ -236,11 +231,9 @@ def affinity_sums(
     rows: AnyArray, factors: AnyArray, square_factors: AnyArray, gamma: float, affinity: bool, skip_zeros: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Sums over landmarks of the affinities K of points, in units of each point's largest, and that one's root (p,).
-
     Affinities are exp(-gamma rows^2) or, with `affinity`, the rows (p, m) themselves; with `skip_zeros` an entry of 0
     counts as affinity 0. The sums (d + 2, p) are of K factors (m, d), of K^2 square_factors (m,), and of K; they run
-    over the landmarks in order and stay in range however far a point is.
-    """
+    over the landmarks in order and stay in range however far a point is."""
     n_points, m = rows.shape
     d = factors.shape[1]
     sums, roots = np.empty((d + 2, n_points)), np.empty(n_points)
@@ -269,7 +262,7 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
     the Frobenius norm, A^+ without eigenvalues below rounding.
     """
     a, b, c = (
-        checks.real_array(*named, 2).astype(np.float64)
+        checks.finite_array(*named, 2).astype(np.float64)
         for named in (("between", between), ("to_landmarks", to_landmarks), ("sample", sample))
     )
     if a.shape != (b.shape[1], b.shape[1]) or c.shape != (len(b), len(b)):
@@ -277,8 +270,6 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
             f"between has shape {a.shape}, to_landmarks {b.shape} and sample {c.shape}; they must be (m, m), (s, m) "
             "and (s, s)."
         )
-    for name, array in (("between", a), ("to_landmarks", b), ("sample", c)):
-        checks.require_finite(name, array)
     with threadpool_limits(1, "blas"):
         eigenvalues, vectors = eigh(a, driver="evd")
         kept = np.abs(eigenvalues) > len(a) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()

@@ -15,6 +15,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors.products import (
     PORTION,
+    Lists,
     Portion,
     distance_of_rows,
     insert,
@@ -152,7 +153,7 @@ class LabelledTree:
             before = distances[rows], found[rows]
             answer = self._tree.query(queries[rows], k=np.arange(1, n_asked + 1), workers=n_threads)
             apart, places = map(np.asarray, answer)
-            insert_labelled(self._points, self._labels, queries, own, rows, places, distances, found)
+            insert_labelled(self._points, self._labels, queries, own, rows, places, (distances, found))
             if n_asked == len(self._points):
                 return
             # Complete if a candidate lies clearly beyond the k-th: no other point can tie with that.
@@ -164,7 +165,7 @@ class LabelledTree:
                 return
         for row, radius in zip(rows, radii, strict=True):
             tied = np.array([self._tree.query_ball_point(queries[row], radius)], dtype=np.int64)
-            insert_labelled(self._points, self._labels, queries, own, np.array([row]), tied, distances, found)
+            insert_labelled(self._points, self._labels, queries, own, np.array([row]), tied, (distances, found))
 
 
 def refine_neighbors(
@@ -224,21 +225,15 @@ def _squared_limit(distances: AnyArray) -> float:
 
 @compiled
 def insert_labelled(
-    points: AnyArray,
-    labels: AnyArray,
-    queries: AnyArray,
-    own: AnyArray,
-    rows: AnyArray,
-    candidates: AnyArray,
-    distances: AnyArray,
-    found: AnyArray,
+    points: AnyArray, labels: AnyArray, queries: AnyArray, own: AnyArray, rows: AnyArray, places: AnyArray, lists: Lists
 ) -> None:
-    """Insert candidates (r, c), given by their places among the points, into the lists of these rows of the queries."""
+    """Insert candidates, given by their places (r, c) among the points, into the lists of these rows of the queries."""
+    distances, found = lists
     for j in range(len(rows)):
         i = rows[j]
         n_found = n_listed(found, i)
-        for c in range(candidates.shape[1]):
-            place = candidates[j, c]
+        for c in range(places.shape[1]):
+            place = places[j, c]
             if labels[place] != own[i]:
                 apart = distance_of_rows(points, place, queries, i)
                 n_found = insert_into_row(distances, found, i, n_found, apart, labels[place])

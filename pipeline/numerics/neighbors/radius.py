@@ -140,8 +140,7 @@ class RadiusSearch:
 
     def _within(self, queries: AnyArray, rows: IntArray, places: IntArray, radius: float) -> Pairs:
         """Those of the proposed pairs that are within the radius."""
-        distances = np.empty(len(rows))
-        _distances_of_pairs(self.points, places, queries, rows, distances)
+        distances = _distances_of_pairs(self.points, places, queries, rows)
         near = distances <= radius
         return Pairs(rows[near], places[near], distances[near])
 
@@ -196,8 +195,8 @@ def joined_lists(parts: list[RadiusLists]) -> RadiusLists:
 
 
 @compiled
-def _distances_of_pairs(
-    points: AnyArray, places: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray
-) -> None:
+def _distances_of_pairs(points: AnyArray, places: AnyArray, queries: AnyArray, rows: AnyArray) -> FloatArray:
+    distances = np.empty(len(rows))
     for pair in range(len(rows)):
         distances[pair] = distance_of_rows(points, places[pair], queries, rows[pair])
+    return distances
