@@ -147,8 +147,7 @@ def require_nonnegative(name: str, array: AnyArray) -> None:
 
 
 def squared_dissimilarity_matrix(name: str, values: ArrayLike, signed: bool = False) -> FloatArray:
-    """A new, exactly symmetric (m, m) float64 copy of squared dissimilarities, which may be negative only if
-    `signed`."""
+    """A new, exactly symmetric (m, m) float64 copy of squared dissimilarities, negative only if `signed`."""
     array = square_matrix(name, values)
     if not signed:
         require_nonnegative(name, array)

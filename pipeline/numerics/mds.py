@@ -78,10 +78,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
             "use objects that differ."
         )
     row_means, grand_mean = delta2.mean(axis=1), float(delta2.mean())
-    # The bytes of a decomposition depend on the number of threads.
-    with threadpool_limits(1, "blas"):
-        spectrum, vectors = eigh(double_centered(delta2), driver="evd", overwrite_a=True, check_finite=False)
-    spectrum, vectors = spectrum[::-1], vectors[:, ::-1]
+    spectrum, vectors = eigenpairs(double_centered(delta2))
     _require_positive(d, spectrum)
     eigenvalues = spectrum[:d].copy()
     return LandmarkModel(
@@ -89,9 +86,17 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
         eigenvalues=eigenvalues,
         row_means=row_means,
         grand_mean=grand_mean,
-        spectrum=spectrum.copy(),
+        spectrum=spectrum,
         signed=signed,
     )
+
+
+def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """All eigenvalues (m,) and vectors (m, m) of a symmetric matrix, which is overwritten, largest first."""
+    # The bytes of a decomposition depend on the number of threads.
+    with threadpool_limits(1, "blas"):
+        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+    return eigenvalues[::-1].copy(), vectors[:, ::-1]
 
 
 def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
@@ -174,8 +179,7 @@ class MomentSums:
         self._sums = np.zeros((model.n_components + 1, n_points))
 
     def add(self, to_landmarks: AnyArray) -> None:
-        """Add the dissimilarities (p, b), not squared (signed roots if the model is signed), to the next b
-        landmarks."""
+        """Add the dissimilarities (p, b) to the next b landmarks, not squared; signed roots if the model is signed."""
         landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
         model = self._model
         coordinates, row_means = model.coordinates[landmarks], model.row_means[landmarks]
@@ -319,8 +323,7 @@ def scatter_matrix(centered: FloatArray) -> FloatArray:
 
 
 def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
-    """The first axes (D, n_axes) of a scatter matrix, with positive largest entries, and their share of the
-    variance."""
+    """The first axes (D, n_axes) of a scatter matrix, largest entries positive, and their share of the variance."""
     with threadpool_limits(1, "blas"):
         values, vectors = eigh(scatter)
     axes = vectors[:, ::-1][:, :n_axes]

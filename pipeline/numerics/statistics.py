@@ -354,8 +354,7 @@ def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0
 
 
 def _least_p_value(n_batch: int, n_reference: int) -> float:
-    """The probability that all values of one sample lie beyond all of the other by chance; not small for a few
-    values."""
+    """The probability that one sample lies wholly beyond the other by chance; not small for a few values."""
     fewer = min(n_batch, n_reference)
     return 2.0 / math.comb(n_batch + n_reference, fewer) if fewer <= FEW else 0.0
 

@@ -79,8 +79,7 @@ class KernelMappingPlacer:
 def kernel_mapping(
     between: ArrayLike, coordinates: ArrayLike, width_factor: float | None = None
 ) -> KernelMappingPlacer:
-    """Extend landmarks' coordinates (m, d) by kernel mapping, given their mutual dissimilarities (m, m), not
-    squared."""
+    """Extend landmarks' coordinates (m, d) by kernel mapping, given their dissimilarities (m, m), not squared."""
     apart, values = checked_configuration(between, coordinates)
     if width_factor is None:
         return _mapping(apart, values, best_factor(apart, values))

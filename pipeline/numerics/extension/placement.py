@@ -60,8 +60,7 @@ def _squared_lengths(rows: FloatArray) -> FloatArray:
 
 
 def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatArray:
-    """The columns of TRUST (p, 4) in the user's units, which are 2^exponent; residual and multiplier are squared
-    lengths."""
+    """The columns of TRUST (p, 4) in the user's units, 2^exponent; residual and multiplier are squared lengths."""
     squares = [np.ldexp(part, 2 * exponent) for part in (result.residual, result.multiplier)]
     return np.stack([*squares, *(np.ldexp(part, exponent) for part in (result.gap, nearest))], axis=1)
 

@@ -244,8 +244,7 @@ class _JointProblem:
         return Y
 
     def polish(self, Y: FloatArray) -> FloatArray:
-        """Newton steps while the gradient falls: near a minimum it still resolves differences that the objective
-        cannot."""
+        """Newton steps while the gradient falls: near a minimum it resolves differences that the objective cannot."""
         for _ in range(5):
             moved = Y + self.newton_step(Y)
             if not np.linalg.norm(self.gradient(moved)) < np.linalg.norm(self.gradient(Y)):
@@ -276,8 +275,7 @@ def _best_factor(gram: FloatArray, inner: FloatArray) -> FloatArray:
 
 
 def _with_consistent_signs(Y: FloatArray, ambiguous: BoolArray, gram: FloatArray) -> FloatArray:
-    """`Y` with the last coordinate of ambiguous points flipped, one by one, where that agrees better with the Gram
-    matrix."""
+    """`Y` with the last coordinate of ambiguous points flipped where that agrees better with the Gram matrix."""
     signed = Y.copy()
     for i in np.flatnonzero(ambiguous):
         placed = signed[:i]
@@ -290,8 +288,7 @@ def _with_consistent_signs(Y: FloatArray, ambiguous: BoolArray, gram: FloatArray
 
 
 def _reflection_is_as_good(problem: _JointProblem, Y: FloatArray, chosen: BoolArray) -> bool:
-    """Whether flipping the last coordinate of all `chosen` points leaves the joint objective unchanged up to
-    rounding."""
+    """Whether flipping the last coordinate of all `chosen` points leaves the objective unchanged up to rounding."""
     reflected = Y.copy()
     reflected[chosen, -1] *= -1
     scale = np.abs(problem.gram).max() ** 2 + problem.eigenvalues[0] ** 2

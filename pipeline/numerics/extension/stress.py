@@ -262,8 +262,7 @@ def _evaluate(y: AnyArray, columns: AnyArray, given: Given, room: Room) -> tuple
 
 @compiled
 def _solve(room: Room, bound: float, damping: float) -> float:
-    """step = (second derivative + damping)^-1 gradient, with the damping raised until that is definite, and
-    returned."""
+    """step = (second derivative + damping)^-1 gradient; the damping is raised until that is definite, and returned."""
     gradient, step, second, factor = room.vectors[1], room.vectors[2], room.matrices[0], room.matrices[1]
     _fill_second_derivative(room)
     while not _factor(second, damping, 1e-12 * bound, factor) and damping < LARGE * bound:

@@ -31,8 +31,7 @@ class Collapsed(NamedTuple):
 
 
 def collapse_duplicates(points: ArrayLike) -> Collapsed:
-    """One node for each group of identical rows, numbered by first appearance; only rows with equal hashes are
-    compared."""
+    """One node for each group of identical rows, numbered by first appearance."""
     # Adding 0 turns -0 into +0, so that equal numbers have equal bytes.
     array = np.ascontiguousarray(checks.real_array("points", points, 2, allow_empty=True) + 0)
     checks.require_finite("points", array)
@@ -147,8 +146,7 @@ def _fill_ends(
 
 @compiled
 def _sort_ends(offsets: AnyArray, targets: AnyArray, lengths: AnyArray) -> int:
-    """Sort the edges of every node by target, then length; keep the first of each target and return how many are
-    kept."""
+    """Sort each node's edges by target, then length; keep the first of each target and return how many are kept."""
     kept, begin = 0, 0
     for node in range(len(offsets) - 1):
         end = offsets[node + 1]
@@ -254,8 +252,7 @@ class UnionFind:
     """Components of a graph whose edges arrive in batches; each set is represented by its lowest node."""
 
     def __init__(self, nodes: int | AnyArray) -> None:
-        """From the number of nodes, each its own set; or from known sets, as an array with a lower node of each node's
-        set."""
+        """From the number of nodes, each its own set, or from an array with a lower node of each node's set."""
         self._parents = np.arange(nodes, dtype=np.int64) if isinstance(nodes, int) else nodes.astype(np.int64)
 
     def join(self, starts: AnyArray, ends: AnyArray) -> None:

@@ -122,19 +122,15 @@ class PathSearch:
         if self._far_apart is None:
             self._far_apart = _are_far_apart(self._lengths_from(int(sources[0])), sources)
         order = max(self._least, BY_NEAREST if self._far_apart else BY_FIRST)
-        lengths, by_nearest = self._lengths, order == BY_NEAREST
-        if order == ALONE or not self._scan_together(sources, by_nearest):
+        csr, width, lengths, by_nearest = self._graph.csr, self._graph.bucket_width, self._lengths, order == BY_NEAREST
+        found = order != ALONE and _scan_together(csr, sources, by_nearest, width, self._waits, lengths)
+        self._waits[0].fill(0)
+        if not found:
             self._least = min(order + 1, ALONE)
             return np.arange(len(sources))
         self._far_apart = _are_far_apart(lengths[:, 0], sources)
         # A source that the front of the first never reaches knows nothing of its surroundings.
         return np.flatnonzero(np.isinf(lengths[sources, 0]) & (not by_nearest))
-
-    def _scan_together(self, sources: IntArray, by_nearest: bool) -> bool:
-        graph = self._graph
-        final = _scan_together(graph.csr, sources, by_nearest, graph.bucket_width, self._waits, self._lengths)
-        self._waits[0].fill(0)
-        return final
 
 
 def _are_far_apart(from_first: FloatArray, sources: IntArray) -> bool:

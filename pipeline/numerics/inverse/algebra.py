@@ -17,8 +17,7 @@ TILE = 8
 
 @compiled
 def add_rows(target: AnyArray, factor: float, coefficients: AnyArray, rows: AnyArray, first: int) -> None:
-    """target += factor * coefficients (r,) @ rows[:r, first:], four rows at a time to save passes, the additions in
-    order."""
+    """target += factor * coefficients (r,) @ rows[:r, first:], four rows at a time to save passes, added in order."""
     n_rows, width = len(coefficients), len(target)
     together = n_rows - n_rows % 4
     for s in range(0, together, 4):
@@ -196,8 +195,7 @@ def place_of_largest(values: AnyArray) -> int:
 
 @compiled
 def is_eliminated(matrix: AnyArray, rows: AnyArray) -> bool:
-    """Replace a matrix (n, n) by L and U with LU its rows in the order `rows` (n,); return whether all pivots are
-    usable."""
+    """Replace (n, n) by L and U with LU its rows in the order `rows` (n,); return whether all pivots are usable."""
     n = len(rows)
     for c in range(n):
         rows[c] = c

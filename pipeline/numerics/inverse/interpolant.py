@@ -55,8 +55,7 @@ class Stencils:
 
     @property
     def remoteness(self) -> FloatArray:
-        """Distance to the nearest node in fill distances: about 1 or less among the nodes, infinite beside a single
-        node."""
+        """Distance to the nearest node in fill distances: up to about 1 among nodes, infinite beside a single one."""
         apart, spacing = self.distance, np.where(self.fill_distance > 0, self.fill_distance, 1.0)
         alone = (self.fill_distance == 0) & (apart > 0)
         return np.asarray(np.where(alone, np.inf, apart / spacing))
@@ -253,8 +252,7 @@ def _combined(neighborhoods: AnyArray, weights: AnyArray, values: AnyArray) -> F
 
 @compiled
 def _combine(rows: AnyArray, weights: AnyArray, values: AnyArray, combined: AnyArray) -> None:
-    """Summed in the order of the rows, however they are listed, for the same bytes; four at a time, which saves
-    passes."""
+    """Summed in the order of the rows, however listed, for the same bytes; four at a time, which saves passes."""
     used = np.flatnonzero((rows != NOBODY) & (weights != 0.0))
     used = used[np.argsort(rows[used], kind="mergesort")]
     together = len(used) - len(used) % 4

@@ -249,8 +249,7 @@ def _fill_whole(radial: Radial, length: float, room: Room, n: int, r: int) -> No
 
 @compiled
 def _error_at(node: int, radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
-    """The sum of absolute deviations of a system's weights at one of its nodes from 1 for that node and 0 for
-    others."""
+    """The sum of absolute deviations of a system's weights at one of its nodes from 1 there and 0 elsewhere."""
     weights = room.weights[: facts.n_nodes]
     for a in range(len(room.place)):
         room.place[a] = room.nodes.positions[a, node]

@@ -251,7 +251,13 @@ class SubsetDistances:
 
     def squared_distances(self, to_subset: ArrayLike, own: ArrayLike) -> FloatArray:
         """d_hat^2 (p, n) of objects with kernel values k_R(q) (p, m) and k(q, q) (p,) [E eq. 15], row by row."""
-        kernel, selves = _checked_objects(to_subset, own, len(self.subset))
+        kernel = checks.finite_array("to_subset", to_subset, 2, allow_empty=True)
+        selves = checks.finite_array("own", own, 1, allow_empty=True)
+        if kernel.shape != (len(selves), len(self.subset)):
+            raise InvalidInputError(
+                f"to_subset has shape {kernel.shape} and own {selves.shape}; they must be (n_objects, "
+                f"{len(self.subset)}), a column for each member of the subset, and (n_objects,)."
+            )
         return _predicted(kernel, selves, self.weights, self.self_kernel)
 
 
@@ -295,17 +301,6 @@ def _checked_gram(gram: ArrayLike) -> FloatArray:
             f"gram is not symmetric: entries differ from their mirror images by up to {deviation:g}; kernels must be."
         )
     return np.asarray((K + K.T) / 2)
-
-
-def _checked_objects(to_subset: ArrayLike, own: ArrayLike, m: int) -> tuple[AnyArray, AnyArray]:
-    kernel = checks.finite_array("to_subset", to_subset, 2, allow_empty=True)
-    selves = checks.finite_array("own", own, 1, allow_empty=True)
-    if kernel.shape != (len(selves), m):
-        raise InvalidInputError(
-            f"to_subset has shape {kernel.shape} and own {selves.shape}; they must be (n_objects, {m}), a column for "
-            "each member of the subset, and (n_objects,)."
-        )
-    return kernel, selves
 
 
 @compiled

@@ -135,8 +135,7 @@ def _fill_gram(distances: AnyArray, neighbors: AnyArray, between: AnyArray, gram
 
 @compiled
 def _solve(gram: AnyArray, regularization: float, factor: AnyArray, weights: AnyArray) -> None:
-    """Weights of sum 1 proportional to (G + r I)^-1 e, with the least r tried that makes that matrix positive
-    definite."""
+    """Weights of sum 1 proportional to (G + r I)^-1 e, with the least r tried that makes that positive definite."""
     k = len(weights)
     trace = 0.0
     for j in range(k):

@@ -146,8 +146,7 @@ def _relative(step: FloatArray, point: Point) -> float:
 
 
 def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
-    """Guttman transforms until their steps are small, and their number; they find the start's valley from any
-    distance."""
+    """Guttman transforms until their steps are small, and their number; from any distance they find the valley."""
     point = objective.at(columns)
     most = int(np.clip(MAJORIZED_PAIRS // columns.shape[1] ** 2, *MAJORIZATIONS))
     for n_steps in range(most):
@@ -159,8 +158,7 @@ def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
 
 
 class Step(NamedTuple):
-    """A Newton step, the decrease the quadratic model predicts, its length in the norm of V, whether the radius cut
-    it."""
+    """A Newton step, the decrease its model predicts, its length in the norm of V, whether the radius cut it."""
 
     move: FloatArray
     predicted: float

@@ -34,7 +34,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.mds import Placement, add_multiple, count_positive, with_fixed_signs
+from pipeline.numerics.mds import Placement, add_multiple, count_positive, eigenpairs, with_fixed_signs
 from pipeline.numerics.models.metrics import automatic_gamma_of as automatic_gamma_of
 from pipeline.numerics.models.metrics import squared_distances, unit_rows
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -75,10 +75,7 @@ class NystromPlacer:
         sums, roots = affinity_sums(
             rows, loadings, 1.0 / self.degrees, self.gamma, self.affinity, skip_zeros=not self.clustering
         )
-        return self._placement(sums, roots)
-
-    def _placement(self, sums: FloatArray, roots: FloatArray) -> Placement:
-        """From sums (d + 2, p) over affinities in units of each point's largest, and the roots (p,) of those."""
+        # Sums (d + 2, p) are over affinities in units of each point's largest, which has the roots (p,).
         total = sums[-1]
         # NaN where no affinity is above 0.
         with np.errstate(invalid="ignore"):
@@ -101,7 +98,7 @@ def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, aff
     trivial = np.sqrt(degrees / degrees.sum())
     # Removed from the spectrum rather than skipped: among groups without affinity 1 is a repeated eigenvalue, and the
     # first vector of its space is arbitrary.
-    eigenvalues, vectors = _pairs(_normalized(kernel, degrees) - np.multiply.outer(trivial, trivial))
+    eigenvalues, vectors = eigenpairs(_normalized(kernel, degrees) - np.multiply.outer(trivial, trivial))
     others = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
     spectrum = np.concatenate([[1.0], others])
     _require_positive(n_components, count_positive(spectrum) - 1, "besides the trivial one")
@@ -110,11 +107,10 @@ def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, aff
 
 
 def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
-    """The eigenvectors for spectral clustering, including the first [B sec. 2.2]; arguments as for
-    `laplacian_eigenmaps`."""
+    """Eigenvectors for spectral clustering, the first included [B sec. 2.2]; arguments as for `laplacian_eigenmaps`."""
     kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=True)
     degrees = _degrees(kernel)
-    spectrum, vectors = _pairs(_normalized(kernel, degrees))
+    spectrum, vectors = eigenpairs(_normalized(kernel, degrees))
     _require_positive(n_components, count_positive(spectrum), "in all")
     coordinates = np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
     return NystromPlacer(coordinates, spectrum[:n_components].copy(), spectrum, degrees, float(gamma), affinity, True)
@@ -207,14 +203,6 @@ def _degrees(kernel: FloatArray) -> FloatArray:
 def _normalized(kernel: FloatArray, degrees: FloatArray) -> FloatArray:
     roots = np.sqrt(degrees)
     return np.asarray(kernel / np.multiply.outer(roots, roots))
-
-
-def _pairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """All eigenvalues (m,) and vectors (m, m), largest first."""
-    # The bytes of a decomposition depend on the number of threads.
-    with threadpool_limits(1, "blas"):
-        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
-    return eigenvalues[::-1].copy(), vectors[:, ::-1]
 
 
 def _require_positive(n_components: int, available: int, which: str) -> None:

@@ -75,8 +75,10 @@ class StressPlacer:
         """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes do not depend on other rows. The
         residual is the root mean square, with the method's weights, of distances less dissimilarities (disparities for
         non-metric scaling). With n_neighbors <= d a point's place may not be unique."""
-        rows = self._checked(to_landmarks)
-        unit = _unit(self.coordinates)
+        rows, unit = checks.rows_to_landmarks(to_landmarks, len(self.coordinates)), _unit(self.coordinates)
+        if len(rows):
+            in_units = np.array([rows.max() / np.float64(unit)])
+            checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
         frame = frame_of(self.coordinates / unit)
         slack = self.stress**2 if self.kind == NONMETRIC else 0.0
         coordinates, residual = np.empty((len(rows), self.coordinates.shape[1])), np.empty(len(rows))
@@ -101,13 +103,6 @@ class StressPlacer:
             return np.asarray(weights)
         return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
 
-    def _checked(self, to_landmarks: AnyArray) -> AnyArray:
-        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
-        if len(rows):
-            in_units = np.array([rows.max() / np.float64(_unit(self.coordinates))])
-            checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
-        return rows
-
 
 def metric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
     """Scale m landmarks so that distances come as near as possible to their dissimilarities (m, m), not squared."""
@@ -117,8 +112,7 @@ def metric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
 
 
 def nonmetric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
-    """Scale m landmarks by the order of their dissimilarities (m, m) alone; the size is that of the classical
-    configuration."""
+    """Scale m landmarks by the order of their dissimilarities (m, m); the size is that of classical scaling."""
     delta, unit = _checked(between, n_components)
     return _fitted(_Problem(NONMETRIC, delta, MonotoneStress(delta)), n_components, unit)
 
@@ -238,8 +232,7 @@ def _classical_start(delta: FloatArray, n_components: int) -> FloatArray:
 
 
 def _jiggled(start: FloatArray) -> FloatArray:
-    """A start without coincidences, which are peaks of stress that no derivative shows, and without empty
-    components."""
+    """A start without coincidences, peaks of stress that no derivative shows, and without empty components."""
     rng = np.random.default_rng(SEED)
     size = math.sqrt(float((start**2).sum()) / len(start))
     scale = np.where(start.any(axis=0), JIGGLE, FILLING) * size

@@ -172,8 +172,7 @@ class Portion:
         )
 
     def multiply(self, queries: AnyArray, among: IntArray, limits: FloatArray, room: Room) -> IntArray:
-        """Fill in products and bounds of those queries `among` all that may have points within their limits (p,);
-        return them."""
+        """Fill in products and bounds of those queries that may have points within their limits (p,); return them."""
         n_near = _convert_queries(queries, among, limits, self._center, self._exponent, self._longest, room)
         np.matmul(room.factors[:n_near], self._factors.T, out=room.products[:n_near])
         return room.near[:n_near]
