@@ -115,27 +115,24 @@ def require_finite(name: str, array: AnyArray) -> None:
 
 def require_squarable(name: str, array: AnyArray) -> None:
     """Refuse data so large or so small that squared distances would overflow or vanish."""
-    require_not_too_large(name, array)
-    require_not_too_small(name, array)
+    _require_size(name, array, SMALLEST_SIZE, LARGEST_SIZE)
 
 
 def require_not_too_large(name: str, array: AnyArray) -> None:
-    largest = float(np.abs(array).max())
-    if largest > LARGEST_SIZE:
-        raise InvalidInputError(_size_message(name, largest))
+    _require_size(name, array, 0.0, LARGEST_SIZE)
 
 
 def require_not_too_small(name: str, array: AnyArray) -> None:
+    _require_size(name, array, SMALLEST_SIZE, np.inf)
+
+
+def _require_size(name: str, array: AnyArray, low: float, high: float) -> None:
     largest = float(np.abs(array).max())
-    if 0 < largest < SMALLEST_SIZE:
-        raise InvalidInputError(_size_message(name, largest))
-
-
-def _size_message(name: str, largest: float) -> str:
-    return (
-        f"{name} reaches {largest:g} in absolute value, and its squares would leave double precision; it must reach "
-        f"a size from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}; rescale it."
-    )
+    if largest > high or 0 < largest < low:
+        raise InvalidInputError(
+            f"{name} reaches {largest:g} in absolute value, and its squares would leave double precision; it must "
+            f"reach a size from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}; rescale it."
+        )
 
 
 def require_nonnegative(name: str, array: AnyArray) -> None:

@@ -71,7 +71,10 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
     eigenvalues are computed: the negative mass and the number of usable components need them, and the first components
     then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays."""
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
-    d = _checked_n_components(n_components, len(delta2))
+    m = len(delta2)
+    if m < 2:
+        raise InvalidInputError("squared_dissimilarities holds 1 object; at least 2 are needed to embed anything.")
+    d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} objects")
     if not delta2.any():
         raise InvalidInputError(
             "squared_dissimilarities are all zero: every object is the same, so there is nothing to embed; "
@@ -118,13 +121,6 @@ def count_positive(spectrum: FloatArray) -> int:
     """Number of eigenvalues above rounding error."""
     floor = len(spectrum) * np.finfo(np.float64).eps * np.abs(spectrum).max()
     return int(np.count_nonzero(spectrum > floor))
-
-
-def _checked_n_components(n_components: object, n_landmarks: int) -> int:
-    if n_landmarks < 2:
-        raise InvalidInputError("squared_dissimilarities holds 1 object; at least 2 are needed to embed anything.")
-    why = f"fewer than the {n_landmarks} objects"
-    return checks.integer_in_range("n_components", n_components, 1, n_landmarks - 1, why)
 
 
 def _require_positive(n_components: int, spectrum: FloatArray) -> None:

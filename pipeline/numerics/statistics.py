@@ -60,7 +60,7 @@ def trustworthiness(
     points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
 ) -> Estimate:
     """How few of a point's neighbors in the embedding are far in the data, on a sample of points (1 is best)."""
-    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    original, embedded = _checked_pair(points, coordinates)
     return _rank_agreement(original, embedded, n_neighbors, sample_size, seed)
 
 
@@ -68,7 +68,7 @@ def continuity(
     points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
 ) -> Estimate:
     """How few of a point's neighbors in the data are far in the embedding, on a sample of points (1 is best)."""
-    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    original, embedded = _checked_pair(points, coordinates)
     return _rank_agreement(embedded, original, n_neighbors, sample_size, seed)
 
 
@@ -103,14 +103,13 @@ def _checked(name: str, values: ArrayLike) -> FloatArray:
     return array.astype(np.float64)
 
 
-def _checked_pair(name: str, values: ArrayLike, other_name: str, others: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Two descriptions of the same points, row by row."""
-    first, second = _checked(name, values), _checked(other_name, others)
-    if len(first) != len(second):
+def _checked_pair(points: ArrayLike, coordinates: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    original, embedded = _checked("points", points), _checked("coordinates", coordinates)
+    if len(original) != len(embedded):
         raise InvalidInputError(
-            f"{name} has {len(first)} rows and {other_name} {len(second)}; they must be the same points."
+            f"points has {len(original)} rows and coordinates {len(embedded)}; they must be the same points."
         )
-    return first, second
+    return original, embedded
 
 
 def _correlation(a: FloatArray, b: FloatArray) -> float:

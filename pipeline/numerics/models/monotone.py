@@ -63,11 +63,6 @@ class Regression(NamedTuple):
     disparities: FloatArray
     bounds: IntArray
 
-    @property
-    def pool_sizes(self) -> FloatArray:
-        """Pairs in each pool; infinite for the last, that of dissimilarity 0, whose disparities never change."""
-        return np.append(np.diff(self.bounds).astype(np.float64), np.inf)
-
 
 @dataclass(frozen=True, eq=False)
 class MonotonePoint(Point):
@@ -83,7 +78,8 @@ class MonotonePoint(Point):
         m = len(self.distances)
         product = np.zeros_like(direction)
         add_curvature(self.columns, self.pulls, np.ones((1, m)), direction, product)
-        sizes = self.regression.pool_sizes
+        # Pairs in each pool; the disparities of the last, that of dissimilarity 0, never change.
+        sizes = np.append(np.diff(self.regression.bounds).astype(np.float64), np.inf)
         means = np.zeros_like(sizes)
         _add_rates(self.columns, direction, self.distances, self.pools, means)
         means /= sizes

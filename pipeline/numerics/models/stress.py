@@ -81,19 +81,15 @@ class StressPlacer:
             checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
         frame = frame_of(self.coordinates / unit)
         slack = self.stress**2 if self.kind == NONMETRIC else 0.0
+        fitted = MonotoneMap(self.knots, self.lower, self.upper)
         coordinates, residual = np.empty((len(rows), self.coordinates.shape[1])), np.empty(len(rows))
         for first in range(0, len(rows), ROWS_PER_PASS):
             part = slice(first, first + ROWS_PER_PASS)
             some = np.ascontiguousarray(rows[part], dtype=np.float64)
-            lower, upper = self._intervals(some)
+            lower, upper = fitted.intervals(some) if self.kind == NONMETRIC else (some, some)
             weights = self._weights(some, unit)
             coordinates[part], residual[part] = settle(frame, some, (lower / unit, upper / unit), weights, slack)
         return Placement(coordinates * unit, residual * unit)
-
-    def _intervals(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        if self.kind != NONMETRIC:
-            return rows, rows
-        return MonotoneMap(self.knots, self.lower, self.upper).intervals(rows)
 
     def _weights(self, rows: FloatArray, unit: float) -> FloatArray:
         if self.kind != SAMMON:
