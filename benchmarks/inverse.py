@@ -18,7 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import Measurement, fastest_in_turns, use_one_core
 from benchmarks.orchestration import in_own_process
-from pipeline.numerics.inverse.interpolant import CUBIC, N_NEIGHBORS, Kernel, invert, stencils
+from pipeline.numerics.inverse.interpolant import CUBIC, N_NEIGHBORS, invert, stencils
+from pipeline.numerics.inverse.neighborhood import Kernel
 from pipeline.numerics.neighbors.exact import neighbors_within
 from pipeline.types import AnyArray, FloatArray
 

@@ -28,11 +28,11 @@ from pipeline.numerics.geodesics.graph import (
     graph_from_edges,
     neighbor_graph,
 )
-from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors
+from pipeline.numerics.geodesics.rows import each_search, rows_through_lists, rows_through_neighbors
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
-from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, lists_of, rows_through_lists
+from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, lists_of
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.

@@ -12,19 +12,9 @@ from numpy.typing import ArrayLike
 from pipeline.errors import InexactWarning, InvalidInputError, OutsideWarning
 from pipeline.numerics import checks
 from pipeline.numerics.geodesics.graph import collapse_duplicates
-from pipeline.numerics.inverse.interpolant import (
-    ILL_CONDITIONED,
-    MERGED,
-    NOBODY,
-    REGULARIZED,
-    UNDEFINED,
-    Inverted,
-    Stencils,
-    mean_rows,
-    nearest_nodes,
-    stencils,
-    usable_points,
-)
+from pipeline.numerics.inverse.interpolant import Inverted, Stencils, mean_rows, nearest_nodes, stencils, usable_points
+from pipeline.numerics.inverse.neighborhood import NOBODY
+from pipeline.numerics.inverse.systems import ILL_CONDITIONED, MERGED, REGULARIZED, UNDEFINED
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Fill distances from every embedded point beyond which a place is outside of the embedding.

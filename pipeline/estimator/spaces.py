@@ -14,9 +14,9 @@ from pipeline.errors import InvalidInputError
 from pipeline.estimator.settings import Settings
 from pipeline.methods import METHODS
 from pipeline.numerics import checks
-from pipeline.numerics.extension.placement import Answers, Model, weighted_answers
+from pipeline.numerics.extension.placement import Answers, weighted_answers
 from pipeline.numerics.geodesics.graph import collapse_duplicates
-from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import fitted_model
 from pipeline.numerics.models.lle import LlePlacer
 from pipeline.numerics.models.spectral import NystromPlacer

@@ -13,7 +13,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import batch_source
 from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_apart, require_kind
 from pipeline.methods import RADIAL_FUNCTIONS, VECTORS
-from pipeline.numerics.inverse.interpolant import Kernel
+from pipeline.numerics.inverse.neighborhood import Kernel
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
 from pipeline.settings import ExtendSettings, InvertSettings
 from pipeline.sources import Source, open_source

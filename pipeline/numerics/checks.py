@@ -75,6 +75,28 @@ def real_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: boo
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
+def finite_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: bool = False) -> AnyArray:
+    """`real_array` without NaN and infinity."""
+    array = real_array(name, values, n_dimensions, allow_empty)
+    require_finite(name, array)
+    return array
+
+
+def square_matrix(name: str, values: ArrayLike) -> AnyArray:
+    """`values` as a real, finite (m, m) array."""
+    array = real_array(name, values, 2)
+    if array.shape[0] != array.shape[1]:
+        raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
+    require_finite(name, array)
+    return array
+
+
+def generator(seed: int, *stream: int) -> np.random.Generator:
+    """numpy's generator for a checked seed; other generators of a `stream` draw differently."""
+    integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
+    return np.random.default_rng([*stream, seed] if stream else seed)
+
+
 def require_finite(name: str, array: AnyArray) -> None:
     """Refuse NaN and infinity; the error has their count and the first rows that hold them."""
     # A sum is finite only if every term is, and needs no temporary array; if it overflows, entries are checked below.
@@ -93,27 +115,24 @@ def require_finite(name: str, array: AnyArray) -> None:
 
 def require_squarable(name: str, array: AnyArray) -> None:
     """Refuse data so large or so small that squared distances would overflow or vanish."""
-    require_not_too_large(name, array)
-    require_not_too_small(name, array)
+    _require_size(name, array, SMALLEST_SIZE, LARGEST_SIZE)
 
 
 def require_not_too_large(name: str, array: AnyArray) -> None:
-    largest = float(np.abs(array).max())
-    if largest > LARGEST_SIZE:
-        raise InvalidInputError(_size_message(name, largest))
+    _require_size(name, array, 0.0, LARGEST_SIZE)
 
 
 def require_not_too_small(name: str, array: AnyArray) -> None:
+    _require_size(name, array, SMALLEST_SIZE, np.inf)
+
+
+def _require_size(name: str, array: AnyArray, low: float, high: float) -> None:
     largest = float(np.abs(array).max())
-    if 0 < largest < SMALLEST_SIZE:
-        raise InvalidInputError(_size_message(name, largest))
-
-
-def _size_message(name: str, largest: float) -> str:
-    return (
-        f"{name} reaches {largest:g} in absolute value, and its squares would leave double precision; it must reach "
-        f"a size from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}; rescale it."
-    )
+    if largest > high or 0 < largest < low:
+        raise InvalidInputError(
+            f"{name} reaches {largest:g} in absolute value, and its squares would leave double precision; it must "
+            f"reach a size from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}; rescale it."
+        )
 
 
 def require_nonnegative(name: str, array: AnyArray) -> None:
@@ -125,12 +144,8 @@ def require_nonnegative(name: str, array: AnyArray) -> None:
 
 
 def squared_dissimilarity_matrix(name: str, values: ArrayLike, signed: bool = False) -> FloatArray:
-    """A new, exactly symmetric (m, m) float64 copy of squared dissimilarities, which may be negative only if
-    `signed`."""
-    array = real_array(name, values, 2)
-    if array.shape[0] != array.shape[1]:
-        raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
-    require_finite(name, array)
+    """A new, exactly symmetric (m, m) float64 copy of squared dissimilarities, negative only if `signed`."""
+    array = square_matrix(name, values)
     if not signed:
         require_nonnegative(name, array)
     require_squarable(name, array)
@@ -164,11 +179,29 @@ def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
         )
 
 
-def compared_number(value: object, signed: bool, words: Callable[[str], str]) -> float:
-    """The result of a user's function of two objects as a number, negative only if `signed`.
+def landmark_rows(name: str, values: ArrayLike, n_landmarks: int) -> AnyArray:
+    """`values` as an array (p, m) with a column for each landmark."""
+    rows = real_array(name, values, 2, allow_empty=True)
+    if rows.shape[1] != n_landmarks:
+        raise InvalidInputError(
+            f"{name} has shape {rows.shape}; it must be (n_points, {n_landmarks}), a row for each point and a column "
+            "for each landmark."
+        )
+    return rows
 
-    `words` makes the beginning of the error message from the result's repr.
-    """
+
+def rows_to_landmarks(to_landmarks: ArrayLike, n_landmarks: int) -> AnyArray:
+    """Dissimilarities (p, m), not squared, of points to all landmarks."""
+    rows = landmark_rows("to_landmarks", to_landmarks, n_landmarks)
+    require_finite("to_landmarks", rows)
+    if len(rows):
+        require_nonnegative("to_landmarks", rows)
+    return rows
+
+
+def compared_number(value: object, signed: bool, words: Callable[[str], str]) -> float:
+    """The result of a user's function of two objects as a number, negative only if `signed`. `words` makes the
+    beginning of the error message from the result's repr."""
     try:
         number = float(value)  # type: ignore[arg-type]
         given = repr(number)

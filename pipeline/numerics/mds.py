@@ -1,13 +1,20 @@
-"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], and other linear maps:
-preprocessing of the data, and the rigid motion that aligns two embeddings.
+"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], projection onto it, what
+other models offer, and other linear maps: preprocessing of the data, the rigid motion that aligns two embeddings.
 
 Symbols: Delta_2 (m, m) squared_dissimilarities, B (m, m) double_centered(...), X (m, d) model.coordinates, lam (d,)
 model.eigenvalues, mean_i (m,) model.row_means, g model.grand_mean. Because X'X = diag(lam), every formula downstream is
 diagonal and needs no linear solve.
+
+Other points are placed by d + 1 moments of their squared dissimilarities a_2 (p, m) to the landmarks: c = X'b (p, d),
+`inner`, and beta (p,) [T eq. 6, 9]. X is centered, so c = -1/2 X'(a_2 - mean_i); the mean of mean_i is g, so beta =
+mean(a_2) - g/2 = mean(a_2 - mean_i) + g/2. Projection is y = c / lam: Gower's formula for adding a point, kernel PCA,
+Nystrom extension, least squares on X and distance-based triangulation alike [T eq. 4, 7, 8; G eq. 39, 60; B eq. 11,
+15]. ([G eq. 41] is printed with unsquared distances and a scalar average.) It ignores whatever lies outside the
+landmarks' space.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,12 +29,10 @@ from pipeline.types import AnyArray, BoolArray, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class LandmarkModel:
-    """The landmarks' classical scaling: all that placing a new point needs, and its spectrum.
-
-    `spectrum` (m,) holds every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is
-    added to all dissimilarities except an object's to itself, including those of new points. In a `signed` model
-    squared dissimilarities may be negative, as indefinite similarities make them.
-    """
+    """The landmarks' classical scaling: all that placing a new point needs, and its spectrum. `spectrum` (m,) holds
+    every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is added to all
+    dissimilarities except an object's to itself, including those of new points. In a `signed` model squared
+    dissimilarities may be negative, as indefinite similarities make them."""
 
     coordinates: FloatArray
     eigenvalues: FloatArray
@@ -62,23 +67,21 @@ class LandmarkModel:
 
 
 def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False) -> LandmarkModel:
-    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B.
-
-    All eigenvalues are computed: the negative mass and the number of usable components need them, and the first
-    components then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays.
-    """
+    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B. All
+    eigenvalues are computed: the negative mass and the number of usable components need them, and the first components
+    then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays."""
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
-    d = _checked_n_components(n_components, len(delta2))
+    m = len(delta2)
+    if m < 2:
+        raise InvalidInputError("squared_dissimilarities holds 1 object; at least 2 are needed to embed anything.")
+    d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} objects")
     if not delta2.any():
         raise InvalidInputError(
             "squared_dissimilarities are all zero: every object is the same, so there is nothing to embed; "
             "use objects that differ."
         )
     row_means, grand_mean = delta2.mean(axis=1), float(delta2.mean())
-    # The bytes of a decomposition depend on the number of threads.
-    with threadpool_limits(1, "blas"):
-        spectrum, vectors = eigh(double_centered(delta2), driver="evd", overwrite_a=True, check_finite=False)
-    spectrum, vectors = spectrum[::-1], vectors[:, ::-1]
+    spectrum, vectors = eigenpairs(double_centered(delta2))
     _require_positive(d, spectrum)
     eigenvalues = spectrum[:d].copy()
     return LandmarkModel(
@@ -86,9 +89,17 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
         eigenvalues=eigenvalues,
         row_means=row_means,
         grand_mean=grand_mean,
-        spectrum=spectrum.copy(),
+        spectrum=spectrum,
         signed=signed,
     )
+
+
+def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """All eigenvalues (m,) and vectors (m, m) of a symmetric matrix, which is overwritten, largest first."""
+    # The bytes of a decomposition depend on the number of threads.
+    with threadpool_limits(1, "blas"):
+        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+    return eigenvalues[::-1].copy(), vectors[:, ::-1]
 
 
 def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
@@ -98,10 +109,8 @@ def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
 
 
 def with_fixed_signs(vectors: FloatArray) -> FloatArray:
-    """Columns flipped so that the largest absolute entry of each is positive.
-
-    The first of entries that tie up to rounding decides; otherwise symmetric configurations would flip with the noise.
-    """
+    """Columns flipped so that the largest absolute entry of each is positive. The first of entries that tie up to
+    rounding decides; otherwise symmetric configurations would flip with the noise."""
     sizes = np.abs(vectors)
     deciding = np.argmax(sizes >= sizes.max(axis=0) * (1 - 1e-8), axis=0)
     signs = np.sign(vectors[deciding, np.arange(vectors.shape[1])])
@@ -114,13 +123,6 @@ def count_positive(spectrum: FloatArray) -> int:
     return int(np.count_nonzero(spectrum > floor))
 
 
-def _checked_n_components(n_components: object, n_landmarks: int) -> int:
-    if n_landmarks < 2:
-        raise InvalidInputError("squared_dissimilarities holds 1 object; at least 2 are needed to embed anything.")
-    why = f"fewer than the {n_landmarks} objects"
-    return checks.integer_in_range("n_components", n_components, 1, n_landmarks - 1, why)
-
-
 def _require_positive(n_components: int, spectrum: FloatArray) -> None:
     available = count_positive(spectrum)
     if n_components > available:
@@ -130,12 +132,147 @@ def _require_positive(n_components: int, spectrum: FloatArray) -> None:
         )
 
 
+# Points per pass: their accumulators and differences stay in the first-level cache. The number does not affect the
+# bytes of a result: each point's sum runs over the landmarks in order.
+POINTS_PER_BLOCK = 128
+
+
+class Moments(NamedTuple):
+    """c = X'b (p, d) and beta (p,) of p points."""
+
+    inner: FloatArray
+    beta: FloatArray
+
+
+def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> Moments:
+    """The moments of points given by their (p, m) squared dissimilarities to the landmarks."""
+    squared = checks.landmark_rows("squared_to_landmarks", squared_to_landmarks, model.n_landmarks)
+    if len(squared) and not model.signed:
+        checks.require_nonnegative("squared_to_landmarks", squared)
+    sums = np.zeros((model.n_components + 1, len(squared)))
+    _add_squares(squared, True, 0.0, model.coordinates, model.row_means, sums)
+    moments = _from_sums(model, sums)
+    # Checking the d + 1 sums is enough: NaN or infinity among the m entries always reaches them.
+    if not _are_usable(moments):
+        checks.require_finite("squared_to_landmarks", squared)
+        checks.require_not_too_large("squared_to_landmarks", squared)
+    return moments
+
+
+def moments_of(model: LandmarkModel, to_landmarks: AnyArray) -> Moments:
+    """The moments of points given by their (p, m) dissimilarities, not squared, to the landmarks."""
+    sums = MomentSums(model, len(to_landmarks))
+    sums.add(to_landmarks)
+    return sums.moments()
+
+
+class MomentSums:
+    """The moments of p points whose dissimilarities arrive a few landmarks at a time, in order; the same bits as
+    `landmark_moments` of the squares."""
+
+    def __init__(self, model: LandmarkModel, n_points: int) -> None:
+        self._model, self._n_added = model, 0
+        self._sums = np.zeros((model.n_components + 1, n_points))
+
+    def add(self, to_landmarks: AnyArray) -> None:
+        """Add the dissimilarities (p, b) to the next b landmarks, not squared; signed roots if the model is signed."""
+        landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
+        model = self._model
+        coordinates, row_means = model.coordinates[landmarks], model.row_means[landmarks]
+        _add_squares(to_landmarks, False, model.constant, coordinates, row_means, self._sums)
+        self._n_added = landmarks.stop
+
+    def moments(self) -> Moments:
+        """The moments once all landmarks are in; an error if they are not finite."""
+        if self._n_added != self._model.n_landmarks:
+            raise InvalidInputError(
+                f"dissimilarities to {self._n_added} of {self._model.n_landmarks} landmarks were given; give all."
+            )
+        moments = _from_sums(self._model, self._sums)
+        if not _are_usable(moments):
+            raise InvalidInputError("dissimilarities to landmarks are NaN, infinite or too large to be squared.")
+        return moments
+
+
+def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
+    return Moments(np.ascontiguousarray(-0.5 * sums[:-1].T), sums[-1] / model.n_landmarks + model.grand_mean / 2)
+
+
+def _are_usable(moments: Moments) -> bool:
+    return bool(np.isfinite(moments.inner).all() and (np.abs(moments.beta) <= checks.LARGEST_SIZE).all())
+
+
+@compiled
+def _add_squares(
+    to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
+) -> None:
+    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
+    Unless the dissimilarities are `squared`, the constant is added to positive ones, and squares keep the sign. Sums
+    are vectorized across points, never across landmarks, which are added in order."""
+    n_points, n_landmarks = to_landmarks.shape
+    d = coordinates.shape[1]
+    terms = np.empty(POINTS_PER_BLOCK)
+    for first in range(0, n_points, POINTS_PER_BLOCK):
+        size = min(POINTS_PER_BLOCK, n_points - first)
+        for i in range(n_landmarks):
+            for j in range(size):
+                value = np.float64(to_landmarks[first + j, i])
+                if not squared:
+                    value += constant if value > 0.0 else 0.0
+                    value *= abs(value)
+                terms[j] = value - row_means[i]
+            for k in range(d):
+                add_multiple(sums[k, first : first + size], terms, coordinates[i, k])
+            add_multiple(sums[d, first : first + size], terms, 1.0)
+
+
+@compiled
+def add_multiple(sums: AnyArray, terms: AnyArray, x: float) -> None:
+    for j in range(len(sums)):
+        sums[j] += x * terms[j]
+
+
+def project(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> FloatArray:
+    """Coordinates (p, d) of points from their (p, m) squared dissimilarities to the landmarks; a landmark's own row
+    gives its own coordinates. A row's bytes do not depend on other rows."""
+    return project_moments(model, landmark_moments(model, squared_to_landmarks))
+
+
+def project_moments(model: LandmarkModel, moments: Moments) -> FloatArray:
+    """y = c / lam."""
+    return np.asarray(moments.inner / model.eigenvalues)
+
+
+class Placement(NamedTuple):
+    """Coordinates (p, d) of points, and a residual (p,) that grows as a point fits the landmarks less well."""
+
+    coordinates: FloatArray
+    residual: FloatArray
+
+
+class Placer(Protocol):
+    """Landmarks with coordinates (m, d), and a way to place other points among them."""
+
+    @property
+    def coordinates(self) -> FloatArray: ...
+
+    @property
+    def residual_degree(self) -> int:
+        """The power of a length that the residual is, which says how it scales with the dissimilarities."""
+        ...
+
+    def place(self, to_landmarks: AnyArray) -> Placement:
+        """Place points by their dissimilarities (p, m), not squared, to the landmarks."""
+        ...
+
+
+Model: TypeAlias = LandmarkModel | Placer
+
+
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
     """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; each of the last three steps is optional.
-
-    Scaling by a power of two is exact and keeps every square within range.
-    """
+    Scaling by a power of two is exact and keeps every square within range."""
 
     exponent: int
     dtype: np.dtype[Any]
@@ -162,18 +299,17 @@ class Preprocessing:
 
 def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     """rows (p, D) times matrix (D, q), each entry summed over D in order: a row's bytes do not depend on other rows."""
-    out = np.empty((len(rows), matrix.shape[1]))
-    _multiply(np.ascontiguousarray(rows), np.ascontiguousarray(matrix), out)
-    return out
+    return _product(np.ascontiguousarray(rows), np.ascontiguousarray(matrix))
 
 
 @compiled
-def _multiply(rows: AnyArray, matrix: AnyArray, out: AnyArray) -> None:
+def _product(rows: AnyArray, matrix: AnyArray) -> FloatArray:
+    out = np.zeros((len(rows), matrix.shape[1]))
     for i in range(len(rows)):
-        out[i] = 0.0
         for j in range(len(matrix)):
             for k in range(matrix.shape[1]):
                 out[i, k] += rows[i, j] * matrix[j, k]
+    return out
 
 
 def scatter_matrix(centered: FloatArray) -> FloatArray:
@@ -183,8 +319,7 @@ def scatter_matrix(centered: FloatArray) -> FloatArray:
 
 
 def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
-    """The first axes (D, n_axes) of a scatter matrix, with positive largest entries, and their share of the
-    variance."""
+    """The first axes (D, n_axes) of a scatter matrix, largest entries positive, and their share of the variance."""
     with threadpool_limits(1, "blas"):
         values, vectors = eigh(scatter)
     axes = vectors[:, ::-1][:, :n_axes]
@@ -194,10 +329,8 @@ def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]
 
 
 class RigidMotion(NamedTuple):
-    """x -> x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,).
-
-    The points determine the turn in `rank` directions only; in the others it is as near to the identity as possible.
-    """
+    """x -> x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,). The points determine the turn
+    in `rank` directions only; in the others it is as near to the identity as possible."""
 
     turn: FloatArray
     shift: FloatArray
@@ -238,11 +371,9 @@ def _scaled(centered: FloatArray) -> FloatArray:
 
 
 def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
-    """U V' and the number of directions in which it is determined.
-
-    Where singular values vanish, any orthogonal map between the left and right null spaces is as good. The one nearest
-    to the identity does not depend on the bases that the decomposition happens to return.
-    """
+    """U V' and the number of directions in which it is determined. Where singular values vanish, any orthogonal map
+    between the left and right null spaces is as good. The one nearest to the identity does not depend on the bases that
+    the decomposition happens to return."""
     u, s, vt = np.linalg.svd(products)
     rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))
     left, right = u[:, rank:], vt[rank:].T

@@ -60,7 +60,7 @@ def trustworthiness(
     points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
 ) -> Estimate:
     """How few of a point's neighbors in the embedding are far in the data, on a sample of points (1 is best)."""
-    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    original, embedded = _checked_pair(points, coordinates)
     return _rank_agreement(original, embedded, n_neighbors, sample_size, seed)
 
 
@@ -68,7 +68,7 @@ def continuity(
     points: ArrayLike, coordinates: ArrayLike, n_neighbors: int, sample_size: int = 1000, seed: int = 0
 ) -> Estimate:
     """How few of a point's neighbors in the data are far in the embedding, on a sample of points (1 is best)."""
-    original, embedded = _checked_pair("points", points, "coordinates", coordinates)
+    original, embedded = _checked_pair(points, coordinates)
     return _rank_agreement(embedded, original, n_neighbors, sample_size, seed)
 
 
@@ -98,20 +98,18 @@ def _checked_embedding(
 
 
 def _checked(name: str, values: ArrayLike) -> FloatArray:
-    array = checks.real_array(name, values, 2)
-    checks.require_finite(name, array)
+    array = checks.finite_array(name, values, 2)
     checks.require_not_too_large(name, array)
     return array.astype(np.float64)
 
 
-def _checked_pair(name: str, values: ArrayLike, other_name: str, others: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Two descriptions of the same points, row by row."""
-    first, second = _checked(name, values), _checked(other_name, others)
-    if len(first) != len(second):
+def _checked_pair(points: ArrayLike, coordinates: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    original, embedded = _checked("points", points), _checked("coordinates", coordinates)
+    if len(original) != len(embedded):
         raise InvalidInputError(
-            f"{name} has {len(first)} rows and {other_name} {len(second)}; they must be the same points."
+            f"points has {len(original)} rows and coordinates {len(embedded)}; they must be the same points."
         )
-    return first, second
+    return original, embedded
 
 
 def _correlation(a: FloatArray, b: FloatArray) -> float:
@@ -240,13 +238,11 @@ def recommended(estimates: Sequence[MeanError], costs: Sequence[float]) -> int:
 
 def _pairs(true: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
     """True and embedded distances (p (p - 1) / 2,) of the pairs of points."""
-    apart, points = (checks.real_array(*named, 2) for named in (("true", true), ("coordinates", coordinates)))
+    apart, points = checks.finite_array("true", true, 2), checks.finite_array("coordinates", coordinates, 2)
     if apart.shape != (len(points), len(points)) or len(points) < 3:
         raise InvalidInputError(
             f"true has shape {apart.shape} and coordinates {points.shape}; they must be (p, p) and (p, d), p > 2."
         )
-    for name, array in (("true", apart), ("coordinates", points)):
-        checks.require_finite(name, array)
     return squareform(apart.astype(np.float64), checks=False), pdist(points)
 
 
@@ -330,20 +326,16 @@ class TwoSampleTest(NamedTuple):
 
 def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> IntArray:
     """How many values, each counted `weights` times, are below, at and between the rising reference values (s,).
-
-    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; repeated reference values count 0.
-    """
+    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; repeated reference values count
+    0."""
     left = np.searchsorted(reference, values, side="left")
     at = (left < len(reference)) & (reference[np.minimum(left, len(reference) - 1)] == values)
     return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
 
 
 def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0) -> TwoSampleTest:
-    """Test a batch, given by its `gap_counts`, against the rising reference values (s,).
-
-    Distributions that differ by up to `margin` count as the same; otherwise meaningless differences would be
-    significant in a large batch.
-    """
+    """Test a batch, given by its `gap_counts`, against the rising reference values (s,). Distributions that differ by
+    up to `margin` count as the same; otherwise meaningless differences would be significant in a large batch."""
     n_batch, n_reference = int(counts.sum()), len(reference)
     if not n_batch:
         return TwoSampleTest(0.0, 1.0)
@@ -361,8 +353,7 @@ def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0
 
 
 def _least_p_value(n_batch: int, n_reference: int) -> float:
-    """The probability that all values of one sample lie beyond all of the other by chance; not small for a few
-    values."""
+    """The probability that one sample lies wholly beyond the other by chance; not small for a few values."""
     fewer = min(n_batch, n_reference)
     return 2.0 / math.comb(n_batch + n_reference, fewer) if fewer <= FEW else 0.0
 

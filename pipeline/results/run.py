@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.numerics.extension.placement import Placer
-from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.mds import LandmarkModel, Placer
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.publish import COORDINATES, FLAGS, PUBLISHED
 from pipeline.stages.space import load_any_model, registered

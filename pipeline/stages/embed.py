@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.extension.placement import Answer, Answers, weighted_answers
-from pipeline.numerics.extension.reconstruction import DiagonalWeight, Moments, MomentSums
-from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.extension.reconstruction import DiagonalWeight
+from pipeline.numerics.mds import LandmarkModel, Moments, MomentSums
 from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.numerics.statistics import Sketch, merged, quantiles, sketch
 from pipeline.plugins import TrustColumn

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.extension.placement import Model, answers_of
+from pipeline.numerics.extension.placement import answers_of
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
+from pipeline.numerics.mds import Model
 from pipeline.numerics.statistics import (
     continuity,
     gap_counts,

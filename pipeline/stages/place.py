@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.numerics.extension.joint import reconstruct_moments_jointly
-from pipeline.numerics.extension.reconstruction import Moments, arc_of_moments
+from pipeline.numerics.extension.reconstruction import arc_of_moments, reconstruct_moments_jointly
+from pipeline.numerics.mds import Moments
 from pipeline.numerics.statistics import compared, gap_counts
 from pipeline.stages.embed import Placing, PlacingStage, moments_of, placing_memory
 from pipeline.stages.exchange import IN_ROW_ORDER

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.numerics.extension.placement import Answers, Model, answers_of
-from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.extension.placement import Answers, answers_of
+from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import model_class
 from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.graph.graph import kept_nodes

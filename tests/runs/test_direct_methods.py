@@ -203,7 +203,10 @@ def test_a_row_without_direction_is_named_by_its_number_in_the_source(tmp_path, 
         ({"method": "lle", "stress_neighbors": 3}, "stress_neighbors=3 means nothing"),
         ({"method": "mds", "input": "similarities", "standardize": True}, "standardize=True means nothing"),
         ({"method": "mds", "input": "similarities", "landmark_selection": "trace"}, "use 'random'"),
-        ({"method": "lle", "n_landmarks": 5}, "n_neighbors=8 is out of range; neighbors are taken among the 5 landmarks"),
+        (
+            {"method": "lle", "n_landmarks": 5},
+            "n_neighbors=8 is out of range; neighbors are taken among the 5 landmarks",
+        ),
         ({"method": "sammonn"}, "'sammon'"),
     ],
 )

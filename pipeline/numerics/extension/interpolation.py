@@ -37,9 +37,14 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.placement import Placement
-from pipeline.numerics.extension.reconstruction import moments_of, project_moments
-from pipeline.numerics.mds import LandmarkModel, double_centered, with_fixed_signs
+from pipeline.numerics.mds import (
+    LandmarkModel,
+    Placement,
+    double_centered,
+    moments_of,
+    project_moments,
+    with_fixed_signs,
+)
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 WIDTH_FACTOR_RANGE = (0.01, 100.0)
@@ -67,17 +72,14 @@ class KernelMappingPlacer:
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on other rows."""
-        rows = checked_rows(to_landmarks, len(self.coordinates))
-        coordinates, residual = np.empty((len(rows), self.coordinates.shape[1])), np.empty(len(rows))
-        _place_all(rows, 1.0 / self.widths, self.coefficients, coordinates, residual)
-        return Placement(coordinates, residual)
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
+        return Placement(*_averages(rows, 1.0 / self.widths, self.coefficients))
 
 
 def kernel_mapping(
     between: ArrayLike, coordinates: ArrayLike, width_factor: float | None = None
 ) -> KernelMappingPlacer:
-    """Extend landmarks' coordinates (m, d) by kernel mapping, given their mutual dissimilarities (m, m), not
-    squared."""
+    """Extend landmarks' coordinates (m, d) by kernel mapping, given their dissimilarities (m, m), not squared."""
     apart, values = checked_configuration(between, coordinates)
     if width_factor is None:
         return _mapping(apart, values, best_factor(apart, values))
@@ -122,11 +124,8 @@ def normalized_kernel(to_landmarks: FloatArray, widths: FloatArray) -> FloatArra
 
 def interpolating_coefficients(system: FloatArray, values: FloatArray) -> FloatArray:
     """x (n, d) with system (n, n) x = values (n, d), or the shortest least-squares solution if that misses by more than
-    MISFIT.
-
-    The latter ignores singular values below n times the rounding of the largest. One thread: bytes depend on their
-    number.
-    """
+    MISFIT. The latter ignores singular values below n times the rounding of the largest. One thread: bytes depend on
+    their number."""
     with threadpool_limits(1, "blas"):
         try:
             solution = np.linalg.solve(system, values)
@@ -142,8 +141,7 @@ def interpolating_coefficients(system: FloatArray, values: FloatArray) -> FloatA
 def checked_configuration(between: ArrayLike, coordinates: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Dissimilarities (m, m) between landmarks that do not all coincide, and their coordinates (m, d)."""
     apart = checks.squared_dissimilarity_matrix("between", between)
-    values = np.array(checks.real_array("coordinates", coordinates, 2), dtype=np.float64)
-    checks.require_finite("coordinates", values)
+    values = np.array(checks.finite_array("coordinates", coordinates, 2), dtype=np.float64)
     if len(values) != len(apart):
         raise InvalidInputError(
             f"coordinates has {len(values)} rows and between has {len(apart)} landmarks; give a row for each."
@@ -155,55 +153,27 @@ def checked_configuration(between: ArrayLike, coordinates: ArrayLike) -> tuple[F
     return apart, values
 
 
-def checked_rows(to_landmarks: ArrayLike, n_landmarks: int) -> AnyArray:
-    """Dissimilarities (p, m), not squared, of points to all landmarks."""
-    rows = checks.real_array("to_landmarks", to_landmarks, 2, allow_empty=True)
-    if rows.shape[1] != n_landmarks:
-        raise InvalidInputError(
-            f"to_landmarks has shape {rows.shape}; it must be (n_points, {n_landmarks}), a row for each point and a "
-            "column for each landmark."
-        )
-    if len(rows):
-        checks.require_finite("to_landmarks", rows)
-        checks.require_nonnegative("to_landmarks", rows)
-    return rows
-
-
 @compiled
-def _place_all(
-    rows: AnyArray, inverse_widths: AnyArray, coefficients: AnyArray, coordinates: AnyArray, residual: AnyArray
-) -> None:
+def _averages(rows: AnyArray, inverse_widths: AnyArray, coefficients: AnyArray) -> tuple[FloatArray, FloatArray]:
+    """Weighted means (p, d) of the coefficients, and the distances (p,) to the nearest landmark in units of the widths.
+    Kernels are relative to that landmark's, the largest, whose exponent is exactly 0."""
+    coordinates, distances = np.zeros((len(rows), coefficients.shape[1])), np.empty(len(rows))
     for i in range(len(rows)):
-        residual[i] = _nearest(rows[i], inverse_widths)
-        _average(rows[i], inverse_widths, residual[i], coefficients, coordinates[i])
-
-
-@compiled
-def _nearest(row: AnyArray, inverse_widths: AnyArray) -> float:
-    nearest = np.inf
-    for j in range(len(row)):
-        nearest = min(nearest, np.float64(row[j]) * inverse_widths[j])
-    return nearest
-
-
-@compiled
-def _average(
-    row: AnyArray, inverse_widths: AnyArray, nearest: float, coefficients: AnyArray, coordinates: AnyArray
-) -> None:
-    """Kernels relative to the largest, whose exponent is exactly 0: that of the `nearest` landmark in units of the
-    widths."""
-    total = 0.0
-    coordinates[:] = 0.0
-    for j in range(len(row)):
-        ratio = np.float64(row[j]) * inverse_widths[j]
-        exponent = -0.5 * (ratio - nearest) * (ratio + nearest) if ratio > nearest else 0.0
-        if exponent > NEGLIGIBLE_EXPONENT:
-            kernel = math.exp(exponent)
-            total += kernel
-            for k in range(len(coordinates)):
-                coordinates[k] += kernel * coefficients[j, k]
-    for k in range(len(coordinates)):
-        coordinates[k] /= total
+        row, nearest, total = rows[i], np.inf, 0.0
+        for j in range(len(row)):
+            nearest = min(nearest, np.float64(row[j]) * inverse_widths[j])
+        distances[i] = nearest
+        for j in range(len(row)):
+            ratio = np.float64(row[j]) * inverse_widths[j]
+            exponent = -0.5 * (ratio - nearest) * (ratio + nearest) if ratio > nearest else 0.0
+            if exponent > NEGLIGIBLE_EXPONENT:
+                kernel = math.exp(exponent)
+                total += kernel
+                for k in range(coordinates.shape[1]):
+                    coordinates[i, k] += kernel * coefficients[j, k]
+        for k in range(coordinates.shape[1]):
+            coordinates[i, k] /= total
+    return coordinates, distances
 
 
 AXES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -215,12 +185,10 @@ TRIAL_LANDMARKS = 1000
 
 @dataclass(frozen=True, eq=False)
 class RbfPlacer:
-    """A cubic interpolant in the space of the landmarks' leading axes.
-
-    axes (m, q), eigenvalues (q,), row_means (m,) and grand_mean form the classical model that positions points;
-    positions (m, q) are the landmarks', in units of `unit`. weights (m, d) are alpha, constant (d,) gamma, slopes (q,
-    d) B. `spacing` is the landmarks' mean dissimilarity to their nearest [M eq. 11].
-    """
+    """A cubic interpolant in the space of the landmarks' leading axes. axes (m, q), eigenvalues (q,), row_means (m,)
+    and grand_mean form the classical model that positions points; positions (m, q) are the landmarks', in units of
+    `unit`. weights (m, d) are alpha, constant (d,) gamma, slopes (q, d) B. `spacing` is the landmarks' mean
+    dissimilarity to their nearest [M eq. 11]."""
 
     coordinates: FloatArray
     axes: FloatArray
@@ -242,11 +210,10 @@ class RbfPlacer:
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by their dissimilarities (p, m), not squared; a row's bytes do not depend on other rows. The
         residual is the dissimilarity to the nearest landmark in units of the landmarks' spacing."""
-        rows = checked_rows(to_landmarks, len(self.coordinates))
-        coordinates = np.empty((len(rows), self.coordinates.shape[1]))
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         model = LandmarkModel(self.axes, self.eigenvalues, self.row_means, self.grand_mean, self.eigenvalues)
         places = project_moments(model, moments_of(model, rows)) / self.unit
-        _evaluate(places, self.positions, self.weights, self.constant, self.slopes, coordinates)
+        coordinates = _evaluated(places, self.positions, self.weights, self.constant, self.slopes)
         return Placement(coordinates, rows.min(axis=1).astype(np.float64) / self.spacing)
 
 
@@ -260,9 +227,11 @@ def rbf_extension(between: ArrayLike, coordinates: ArrayLike, n_axes: int | None
     # Summed like any other point's, so that a landmark is placed exactly on itself.
     positions = project_moments(model, moments_of(model, apart)) / unit
     q = _resolved_axes(n_axes, positions[kept], means)
-    weights, polynomial = _solved(positions[kept, :q], means)
-    weights_of_all = np.zeros_like(values)
-    weights_of_all[kept] = weights
+    right_side = np.concatenate([means, np.zeros((1 + q, means.shape[1]))])
+    # alpha (m, d), above gamma, above B.
+    solution = interpolating_coefficients(_system(positions[kept, :q]), right_side)
+    weights = np.zeros_like(values)
+    weights[kept] = solution[: len(kept)]
     return RbfPlacer(
         coordinates=values,
         axes=np.ascontiguousarray(model.coordinates[:, :q]),
@@ -271,9 +240,9 @@ def rbf_extension(between: ArrayLike, coordinates: ArrayLike, n_axes: int | None
         grand_mean=model.grand_mean,
         positions=np.ascontiguousarray(positions[:, :q]),
         unit=float(unit),
-        weights=weights_of_all,
-        constant=polynomial[0].copy(),
-        slopes=polynomial[1:].copy(),
+        weights=weights,
+        constant=solution[len(kept)].copy(),
+        slopes=solution[len(kept) + 1 :].copy(),
         spacing=float(nearest_others(apart).mean()),
     )
 
@@ -287,14 +256,6 @@ def _merged(between: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArr
     sums = np.zeros((len(kept), values.shape[1]))
     np.add.at(sums, group, values)
     return kept, np.asarray(sums / np.bincount(group)[:, None])
-
-
-def _solved(positions: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """alpha (m, d), and the polynomial (1 + q, d): gamma above B."""
-    m, q = positions.shape
-    right_side = np.concatenate([values, np.zeros((1 + q, values.shape[1]))])
-    solution = interpolating_coefficients(_system(positions), right_side)
-    return solution[:m], solution[m:]
 
 
 def _leading_axes(between: FloatArray, at_most: int) -> LandmarkModel:
@@ -346,15 +307,11 @@ def _system(positions: FloatArray) -> FloatArray:
 
 
 @compiled
-def _evaluate(
-    places: AnyArray,
-    positions: AnyArray,
-    weights: AnyArray,
-    constant: AnyArray,
-    slopes: AnyArray,
-    coordinates: AnyArray,
-) -> None:
+def _evaluated(
+    places: AnyArray, positions: AnyArray, weights: AnyArray, constant: AnyArray, slopes: AnyArray
+) -> FloatArray:
     """The polynomial of each point, then the cubes landmark by landmark."""
+    coordinates = np.empty((len(places), len(constant)))
     for i in range(len(places)):
         place, row = places[i], coordinates[i]
         row[:] = constant
@@ -368,3 +325,4 @@ def _evaluate(
             cube = square * np.sqrt(square)
             for k in range(len(row)):
                 row[k] += cube * weights[j, k]
+    return coordinates

@@ -9,20 +9,13 @@ between projection and reconstruction. nearest: distance to the nearest fitted p
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pipeline.numerics.extension.reconstruction import (
-    DiagonalWeight,
-    Moments,
-    MomentSums,
-    moments_of,
-    project_moments,
-    reconstruct_moments,
-    resolved_weight,
-)
-from pipeline.numerics.mds import LandmarkModel
+from pipeline.numerics.extension.reconstruction import DiagonalWeight, reconstruct_moments, resolved_weight
+from pipeline.numerics.mds import LandmarkModel, Model, Moments, MomentSums, Placer, moments_of, project_moments
+from pipeline.numerics.mds import Placement as Placement
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
 TRUST = ("residual", "multiplier", "gap", "nearest")
@@ -67,36 +60,9 @@ def _squared_lengths(rows: FloatArray) -> FloatArray:
 
 
 def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatArray:
-    """The columns of TRUST (p, 4) in the user's units, which are 2^exponent; residual and multiplier are squared
-    lengths."""
+    """The columns of TRUST (p, 4) in the user's units, 2^exponent; residual and multiplier are squared lengths."""
     squares = [np.ldexp(part, 2 * exponent) for part in (result.residual, result.multiplier)]
     return np.stack([*squares, *(np.ldexp(part, exponent) for part in (result.gap, nearest))], axis=1)
-
-
-class Placement(NamedTuple):
-    """Coordinates (p, d) of points, and a residual (p,) that grows as a point fits the landmarks less well."""
-
-    coordinates: FloatArray
-    residual: FloatArray
-
-
-class Placer(Protocol):
-    """Landmarks with coordinates (m, d), and a way to place other points among them."""
-
-    @property
-    def coordinates(self) -> FloatArray: ...
-
-    @property
-    def residual_degree(self) -> int:
-        """The power of a length that the residual is, which says how it scales with the dissimilarities."""
-        ...
-
-    def place(self, to_landmarks: AnyArray) -> Placement:
-        """Place points by their dissimilarities (p, m), not squared, to the landmarks."""
-        ...
-
-
-Model: TypeAlias = LandmarkModel | Placer
 
 
 class Answer(NamedTuple):
@@ -190,17 +156,15 @@ def weighted_answers(model: Model, diagonal_weight: DiagonalWeight) -> Answers:
     return answers_of(model, resolved_weight(model, diagonal_weight) if isinstance(model, LandmarkModel) else 1.0)
 
 
-class _ClassicalSums:
+class _ClassicalSums(MomentSums):
     """Keeps only the moments of each point."""
 
     def __init__(self, model: LandmarkModel, weight: float, n_points: int) -> None:
-        self._model, self._weight, self._sums = model, weight, MomentSums(model, n_points)
-
-    def add(self, to_landmarks: AnyArray) -> None:
-        self._sums.add(to_landmarks)
+        super().__init__(model, n_points)
+        self._weight = weight
 
     def answer(self) -> Answer:
-        placed = placed_by_moments(self._model, self._sums.moments(), self._weight)
+        placed = placed_by_moments(self._model, self.moments(), self._weight)
         trust = np.stack([placed.residual, placed.multiplier, placed.gap], axis=1)
         return Answer(np.hstack([placed.projection, placed.restricted]), trust, placed.ambiguous)
 

@@ -1,158 +1,39 @@
-"""Projection and restricted reconstruction of single points, and the arc between them [T eq. 4-12, sec. 5].
+"""Restricted reconstruction of single points, the arc that leads there from the projection, and of k points together.
 
-Both need only d + 1 moments of a point's squared dissimilarities a_2 (p, m) to the landmarks: c = X'b (p, d), `inner`,
-and beta (p,) [T eq. 6, 9]. X is centered, so c = -1/2 X'(a_2 - mean_i); the mean of mean_i is g, so beta = mean(a_2) -
-g/2 = mean(a_2 - mean_i) + g/2.
-
-Projection is y = c / lam: Gower's formula for adding a point, kernel PCA, Nystrom extension, least squares on X and
-distance-based triangulation alike [T eq. 4, 7, 8; G eq. 39, 60; B eq. 11, 15]. ([G eq. 41] is printed with unsquared
-distances and a scalar average.) It ignores whatever lies outside the landmarks' space; restricted reconstruction also
-fits the squared length beta: min_y 2||Xy - b||^2 + w (y'y - beta)^2, with a global guarantee [T eq. 10, 12, sec. 5].
-The paper has w = 1, which hardly matters with many landmarks because lam_d grows like m; w = m ("balanced") makes a
-residual count once it compares with lam_d / m, the variance of the last component.
+Restricted reconstruction also fits the squared length beta, which projection ignores: min_y 2||Xy - b||^2 + w (y'y -
+beta)^2, with a global guarantee [T eq. 10, 12, sec. 5]. The paper has w = 1, which hardly matters with many landmarks
+because lam_d grows like m; w = m ("balanced") makes a residual count once it compares with lam_d / m, the variance of
+the last component.
 
 The arc is y(x) = c / (lam + x) for x from 0 to mu; as mu >= -lam_d, it has none of the singularities that the paper
 expects. In the hard case (mu = -lam_d, c_d = 0) it ends with a straight piece along the last axis.
+
+For k points together [T sec. 6] minimize over Y (k, d): 2||XY' - b||_F^2 + ||YY' - beta||_F^2 with beta (k, k), `gram`,
+from the squared dissimilarities between the new points, beta_ij = -1/2 (alpha2_ij - mean(a2_i) - mean(a2_j) + g), and C
+(k, d) = b'X, `inner`. Nothing certifies a global minimum: the result is the best of several descents, in which single
+points also move globally, and is never worse than reconstructing the points one by one. The Hessian is only applied,
+never formed, so memory is k^2 rather than (k d)^2.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.secular import solve_secular
-from pipeline.numerics.mds import LandmarkModel
-from pipeline.types import AnyArray, BoolArray, FloatArray
-
-# Points per pass: their accumulators and differences stay in the first-level cache. The number does not affect the
-# bytes of a result: each point's sum runs over the landmarks in order.
-POINTS_PER_BLOCK = 128
-
-
-class Moments(NamedTuple):
-    """c = X'b (p, d) and beta (p,) of p points."""
-
-    inner: FloatArray
-    beta: FloatArray
-
-
-def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> Moments:
-    """The moments of points given by their (p, m) squared dissimilarities to the landmarks."""
-    squared = _checked(model, squared_to_landmarks)
-    sums = np.zeros((model.n_components + 1, len(squared)))
-    _add_squares(squared, True, 0.0, model.coordinates, model.row_means, sums)
-    moments = _from_sums(model, sums)
-    # Checking the d + 1 sums is enough: NaN or infinity among the m entries always reaches them.
-    if not _are_usable(moments):
-        checks.require_finite("squared_to_landmarks", squared)
-        checks.require_not_too_large("squared_to_landmarks", squared)
-    return moments
-
-
-def moments_of(model: LandmarkModel, to_landmarks: AnyArray) -> Moments:
-    """The moments of points given by their (p, m) dissimilarities, not squared, to the landmarks."""
-    sums = MomentSums(model, len(to_landmarks))
-    sums.add(to_landmarks)
-    return sums.moments()
-
-
-class MomentSums:
-    """The moments of p points whose dissimilarities arrive a few landmarks at a time, in order; the same bits as
-    `landmark_moments` of the squares."""
-
-    def __init__(self, model: LandmarkModel, n_points: int) -> None:
-        self._model, self._n_added = model, 0
-        self._sums = np.zeros((model.n_components + 1, n_points))
-
-    def add(self, to_landmarks: AnyArray) -> None:
-        """Add the dissimilarities (p, b), not squared (signed roots if the model is signed), to the next b
-        landmarks."""
-        landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
-        model = self._model
-        coordinates, row_means = model.coordinates[landmarks], model.row_means[landmarks]
-        _add_squares(to_landmarks, False, model.constant, coordinates, row_means, self._sums)
-        self._n_added = landmarks.stop
-
-    def moments(self) -> Moments:
-        """The moments once all landmarks are in; an error if they are not finite."""
-        if self._n_added != self._model.n_landmarks:
-            raise InvalidInputError(
-                f"dissimilarities to {self._n_added} of {self._model.n_landmarks} landmarks were given; give all."
-            )
-        moments = _from_sums(self._model, self._sums)
-        if not _are_usable(moments):
-            raise InvalidInputError("dissimilarities to landmarks are NaN, infinite or too large to be squared.")
-        return moments
-
-
-def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
-    return Moments(np.ascontiguousarray(-0.5 * sums[:-1].T), sums[-1] / model.n_landmarks + model.grand_mean / 2)
-
-
-def _are_usable(moments: Moments) -> bool:
-    return bool(np.isfinite(moments.inner).all() and (np.abs(moments.beta) <= checks.LARGEST_SIZE).all())
-
-
-def _checked(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> AnyArray:
-    squared = checks.real_array("squared_to_landmarks", squared_to_landmarks, 2, allow_empty=True)
-    if squared.shape[1] != model.n_landmarks:
-        raise InvalidInputError(
-            f"squared_to_landmarks has shape {squared.shape}; it must be (n_points, {model.n_landmarks}), a row for "
-            "each point and a column for each landmark of the model."
-        )
-    if len(squared) and not model.signed:
-        checks.require_nonnegative("squared_to_landmarks", squared)
-    return squared
-
-
-@compiled
-def _add_squares(
-    to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
-) -> None:
-    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
-
-    Unless the dissimilarities are `squared`, the constant is added to positive ones, and squares keep the sign. Sums
-    are vectorized across points, never across landmarks, which are added in order.
-    """
-    n_points, n_landmarks = to_landmarks.shape
-    d = coordinates.shape[1]
-    terms = np.empty(POINTS_PER_BLOCK)
-    for first in range(0, n_points, POINTS_PER_BLOCK):
-        size = min(POINTS_PER_BLOCK, n_points - first)
-        for i in range(n_landmarks):
-            for j in range(size):
-                value = np.float64(to_landmarks[first + j, i])
-                if not squared:
-                    value += constant if value > 0.0 else 0.0
-                    value *= abs(value)
-                terms[j] = value - row_means[i]
-            for k in range(d):
-                _add_term(sums[k, first : first + size], terms, coordinates[i, k])
-            _add_term(sums[d, first : first + size], terms, 1.0)
-
-
-@compiled
-def _add_term(sums: AnyArray, terms: AnyArray, x: float) -> None:
-    for j in range(len(sums)):
-        sums[j] += x * terms[j]
-
-
-def project(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> FloatArray:
-    """Coordinates (p, d) of points from their (p, m) squared dissimilarities to the landmarks; a landmark's own row
-    gives its own coordinates. A row's bytes do not depend on other rows."""
-    return project_moments(model, landmark_moments(model, squared_to_landmarks))
-
-
-def project_moments(model: LandmarkModel, moments: Moments) -> FloatArray:
-    """y = c / lam."""
-    return np.asarray(moments.inner / model.eigenvalues)
-
+from pipeline.numerics.extension.secular import AMBIGUITY_TOLERANCE, solve_secular
+from pipeline.numerics.mds import LandmarkModel, Moments, landmark_moments, project_moments
+from pipeline.types import BoolArray, FloatArray
 
 DiagonalWeight = float | Literal["balanced"]
+
+
+# Positions at which an arc's length is measured, evenly spaced in the logarithm of the smallest denominator: from one
+# to the next y grows by at most a fixed factor, however close the pole is.
+LENGTH_SAMPLES = 16384
+MAX_SETTLING_ROUNDS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,10 +50,8 @@ class Reconstruction:
 def restricted_reconstruction(
     model: LandmarkModel, squared_to_landmarks: ArrayLike, diagonal_weight: DiagonalWeight = 1.0
 ) -> Reconstruction:
-    """The best positions of points given their (p, m) squared dissimilarities to the fixed landmarks.
-
-    Of equally good positions the one with a positive last coordinate is returned and flagged as ambiguous.
-    """
+    """The best positions of points given their (p, m) squared dissimilarities to the fixed landmarks. Of equally good
+    positions the one with a positive last coordinate is returned and flagged as ambiguous."""
     weight = resolved_weight(model, diagonal_weight)
     return reconstruct_moments(model, landmark_moments(model, squared_to_landmarks), weight)
 
@@ -180,12 +59,7 @@ def restricted_reconstruction(
 def reconstruct_moments(model: LandmarkModel, moments: Moments, weight: float) -> Reconstruction:
     """Restricted reconstruction from moments."""
     coordinates, multipliers, ambiguous = solve_secular(model.eigenvalues, moments.inner, moments.beta, weight)
-    return Reconstruction(
-        coordinates=coordinates,
-        multipliers=multipliers,
-        objective=_objective(model, moments, weight, coordinates),
-        ambiguous=ambiguous,
-    )
+    return Reconstruction(coordinates, multipliers, _objective(model, moments, weight, coordinates), ambiguous)
 
 
 def resolved_weight(model: LandmarkModel, diagonal_weight: DiagonalWeight) -> float:
@@ -211,11 +85,6 @@ def _objective(model: LandmarkModel, moments: Moments, weight: float, coordinate
         linear += y * (lam * y - 2 * c)
         length += y * y
     return np.asarray(2 * linear + weight * (length - moments.beta) ** 2)
-
-
-# Positions at which the curve's length is measured, evenly spaced in the logarithm of the smallest denominator: from
-# one to the next y grows by at most a fixed factor, however close the pole is.
-LENGTH_SAMPLES = 16384
 
 
 def reconstruction_arc(
@@ -261,3 +130,166 @@ def _curve(lam: FloatArray, c: FloatArray, end: FloatArray, parameters: FloatArr
         denominators = lam[nearest] * (c[nearest] / end[nearest] / lam[nearest]) ** parameters
         curve[:, active] = c[active] / (lam[active] - lam[nearest] + denominators[:, None])
     return curve
+
+
+def joint_restricted_reconstruction(
+    model: LandmarkModel, squared_to_landmarks: ArrayLike, squared_between: ArrayLike
+) -> Reconstruction:
+    """Positions of k points that also fit the (k, k) squared dissimilarities between them.
+
+    `objective` holds each point's share (the rows of the Frobenius norms), whose sum is the joint objective without the
+    constant 2||b||^2; `multipliers` are y'y - beta; `ambiguous` marks points that a reflection moves without changing
+    the joint objective.
+    """
+    between = checks.squared_dissimilarity_matrix("squared_between", squared_between)
+    moments = landmark_moments(model, squared_to_landmarks)
+    if len(between) != len(moments.beta):
+        raise InvalidInputError(
+            f"squared_between has shape {between.shape}; it must be ({len(moments.beta)}, {len(moments.beta)}), a row "
+            "and a column for each row of squared_to_landmarks."
+        )
+    return reconstruct_moments_jointly(model, moments, between)
+
+
+def reconstruct_moments_jointly(model: LandmarkModel, moments: Moments, between: FloatArray) -> Reconstruction:
+    """Joint reconstruction of k points from their moments and their (k, k) squared dissimilarities."""
+    # In units of lam_1 every number of a well-posed problem is near 1, so one tolerance fits all.
+    unit = float(np.sqrt(model.eigenvalues[0]))
+    # As mean(a2_i) = beta_i + g/2, the constants cancel, and the diagonal is beta itself.
+    gram = (moments.beta[:, None] + moments.beta - between) / 2
+    problem = _JointProblem(model.eigenvalues / unit**2, moments.inner / unit**3, gram / unit**2)
+    single = reconstruct_moments(model, moments, 1.0)
+    starts = [
+        single.coordinates / unit,
+        _with_consistent_signs(single.coordinates / unit, single.ambiguous, problem.gram),
+        project_moments(model, moments) / unit,
+        _best_factor(problem.gram, problem.inner),
+    ]
+    best = min((problem.settle(start) for start in starts), key=problem.objective)
+    ambiguous = single.ambiguous & _reflection_is_as_good(problem, best, single.ambiguous)
+    return Reconstruction(
+        coordinates=best * unit,
+        multipliers=((best * best).sum(axis=1) - problem.gram.diagonal()) * unit**2,
+        objective=problem.shares(best) * unit**4,
+        ambiguous=ambiguous,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _JointProblem:
+    """The joint objective, its gradient and its descent, in any consistent units."""
+
+    eigenvalues: FloatArray
+    inner: FloatArray
+    gram: FloatArray
+
+    def shares(self, Y: FloatArray) -> FloatArray:
+        misfit = Y @ Y.T - self.gram
+        linear = 2 * (Y * (self.eigenvalues * Y - 2 * self.inner)).sum(axis=1)
+        return np.asarray(linear + (misfit * misfit).sum(axis=1))
+
+    def objective(self, Y: FloatArray) -> float:
+        return float(self.shares(Y).sum())
+
+    def gradient(self, Y: FloatArray) -> FloatArray:
+        return np.asarray(4 * (Y * self.eigenvalues - self.inner) + 4 * (Y @ Y.T - self.gram) @ Y)
+
+    def curvature(self, Y: FloatArray, V: FloatArray) -> FloatArray:
+        """The Hessian at Y applied to the direction V."""
+        mixed = V @ Y.T
+        return np.asarray(4 * V * self.eigenvalues + 4 * (mixed + mixed.T) @ Y + 4 * (Y @ Y.T - self.gram) @ V)
+
+    def descend(self, start: FloatArray) -> FloatArray:
+        """The end of a trust-region Newton descent from `start`, or `start` itself if that is not higher."""
+        shape = start.shape
+        tolerance = 1e-13 * (1 + float(np.abs(self.gram).max())) ** 1.5
+        from scipy.optimize import minimize  # slow to import
+
+        result = minimize(  # type: ignore[call-overload]
+            lambda y: self.objective(y.reshape(shape)),
+            start.ravel(),
+            jac=lambda y: self.gradient(y.reshape(shape)).ravel(),
+            hessp=lambda y, v: self.curvature(y.reshape(shape), v.reshape(shape)).ravel(),
+            method="trust-ncg",
+            options={"maxiter": 500, "gtol": tolerance},
+        )
+        end = self.polish(np.asarray(result.x).reshape(shape))
+        return end if self.objective(end) < self.objective(start) else start
+
+    def settle(self, start: FloatArray) -> FloatArray:
+        """Alternate descents and global moves of single points until neither lowers the objective."""
+        Y = self.descend(start)
+        for _ in range(MAX_SETTLING_ROUNDS):
+            moved = self.descend(self.move_points(Y))
+            if not self.objective(moved) < self.objective(Y):
+                break
+            Y = moved
+        return Y
+
+    def move_points(self, Y: FloatArray) -> FloatArray:
+        """Move each point in turn to the global minimum of the joint objective with the others fixed.
+
+        The others act as further landmarks: 2||Xy - b||^2 + 2||Y_others y - beta_others||^2 + (y'y - beta)^2 is a
+        restricted reconstruction once diag(lam) + Y_others' Y_others is diagonalized.
+        """
+        Y = Y.copy()
+        for i in range(len(Y)):
+            others = np.delete(Y, i, axis=0)
+            to_others = np.delete(self.gram[i], i)
+            lam, axes = np.linalg.eigh(np.diag(self.eigenvalues) + others.T @ others)
+            lam, axes = lam[::-1].copy(), axes[:, ::-1]
+            inner = (self.inner[i] + to_others @ others) @ axes
+            y, _, _ = solve_secular(lam, inner[None], self.gram[i, i, None], 1.0)
+            Y[i] = axes @ y[0]
+        return Y
+
+    def polish(self, Y: FloatArray) -> FloatArray:
+        """Newton steps while the gradient falls: near a minimum it resolves differences that the objective cannot."""
+        for _ in range(5):
+            moved = Y + self.newton_step(Y)
+            if not np.linalg.norm(self.gradient(moved)) < np.linalg.norm(self.gradient(Y)):
+                return Y
+            Y = moved
+        return Y
+
+    def newton_step(self, Y: FloatArray) -> FloatArray:
+        from scipy.sparse.linalg import LinearOperator, minres
+
+        hessian = LinearOperator(
+            (Y.size, Y.size), dtype=np.float64, matvec=lambda v: self.curvature(Y, v.reshape(Y.shape)).ravel()
+        )
+        step, _ = minres(hessian, -self.gradient(Y).ravel(), rtol=1e-12)
+        return np.asarray(step).reshape(Y.shape)
+
+
+def _best_factor(gram: FloatArray, inner: FloatArray) -> FloatArray:
+    """The (k, d) configuration nearest to the Gram matrix, rotated to agree with C: the right start when its term
+    dominates."""
+    k, d = inner.shape
+    eigenvalues, vectors = np.linalg.eigh(gram)
+    top = min(k, d)
+    factor = np.zeros((k, d))
+    factor[:, :top] = vectors[:, ::-1][:, :top] * np.sqrt(np.maximum(eigenvalues[::-1][:top], 0.0))
+    left, _, right = np.linalg.svd(factor.T @ inner)
+    return np.asarray(factor @ left @ right)
+
+
+def _with_consistent_signs(Y: FloatArray, ambiguous: BoolArray, gram: FloatArray) -> FloatArray:
+    """`Y` with the last coordinate of ambiguous points flipped where that agrees better with the Gram matrix."""
+    signed = Y.copy()
+    for i in np.flatnonzero(ambiguous):
+        placed = signed[:i]
+        flipped = signed[i].copy()
+        flipped[-1] *= -1
+        as_is, turned = (((placed @ y - gram[i, :i]) ** 2).sum() for y in (signed[i], flipped))
+        if turned < as_is:
+            signed[i] = flipped
+    return signed
+
+
+def _reflection_is_as_good(problem: _JointProblem, Y: FloatArray, chosen: BoolArray) -> bool:
+    """Whether flipping the last coordinate of all `chosen` points leaves the objective unchanged up to rounding."""
+    reflected = Y.copy()
+    reflected[chosen, -1] *= -1
+    scale = np.abs(problem.gram).max() ** 2 + problem.eigenvalues[0] ** 2
+    return bool(problem.objective(reflected) - problem.objective(Y) <= AMBIGUITY_TOLERANCE * scale)

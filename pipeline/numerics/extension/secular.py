@@ -38,47 +38,30 @@ def solve_secular(
     eigenvalues: FloatArray, inner: FloatArray, beta: FloatArray, weight: float
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Global minimizers (p, d), multipliers (p,) and ambiguity flags (p,) of p problems: inner (p, d), beta (p,),
-    weight w.
-
-    In the hard case the free part goes to the last coordinate, positive. Units of a power of 4 near lam_1 keep any
-    scale from overflowing, and rescaling by powers of two gives the same bits.
-    """
+    weight w. In the hard case the free part goes to the last coordinate, positive. Units of a power of 4 near lam_1
+    keep any scale from overflowing, and rescaling by powers of two gives the same bits."""
     exponent = int(np.frexp(eigenvalues[0])[1]) // 2
     unit = float(np.ldexp(1.0, exponent))
-    coordinates = np.empty_like(inner)
-    multipliers = np.empty_like(beta)
-    ambiguous = np.empty(len(beta), dtype=np.bool_)
-    _solve_all(
-        eigenvalues / unit / unit,
-        inner / unit / unit / unit,
-        beta / unit / unit,
-        weight,
-        coordinates,
-        multipliers,
-        ambiguous,
-    )
+    scaled = eigenvalues / unit / unit, inner / unit / unit / unit, beta / unit / unit
+    coordinates, multipliers, ambiguous = _solve_all(*scaled, weight)
     return coordinates * unit, multipliers * unit * unit, ambiguous
 
 
 @compiled
-def _solve_all(
-    lam: AnyArray,
-    inner: AnyArray,
-    beta: AnyArray,
-    w: float,
-    coordinates: AnyArray,
-    multipliers: AnyArray,
-    ambiguous: AnyArray,
-) -> None:
+def _solve_all(lam: AnyArray, inner: AnyArray, beta: AnyArray, w: float) -> tuple[FloatArray, FloatArray, BoolArray]:
     d = len(lam)
+    coordinates, multipliers = np.empty_like(inner), np.empty_like(beta)
+    ambiguous = np.empty(len(beta), dtype=np.bool_)
     gaps = lam - lam[d - 1]
     c = np.empty(d)
     for j in range(len(beta)):
         for k in range(d):
             c[k] = inner[j, k] if abs(inner[j, k]) > NEGLIGIBLE else 0.0
         y = coordinates[j]
-        if _excess(lam, c, -0.5 * lam[d - 1], w, beta[j]) >= 0.0:
-            x = _root(lam, c, 0.0, -0.5 * lam[d - 1], w, beta[j])
+        middle = -0.5 * lam[d - 1]
+        # phi is positive left of the root, negative right of it.
+        if _power_sums(lam, c, middle)[0] - middle / w - beta[j] >= 0.0:
+            x = _root(lam, c, 0.0, middle, w, beta[j])
             _fill(y, lam, c, x)
             multipliers[j], ambiguous[j] = x, False
         else:
@@ -87,6 +70,7 @@ def _solve_all(
             y[d - 1] += free
             multipliers[j] = x - lam[d - 1]
             ambiguous[j] = _is_ambiguous(lam, y, x)
+    return coordinates, multipliers, ambiguous
 
 
 @compiled
@@ -148,11 +132,9 @@ def _power_sums(poles: AnyArray, c: AnyArray, x: float) -> tuple[float, float]:
 
 @compiled
 def _model_root(a: float, b: float, w: float, h: float) -> float:
-    """The x > -b with a/(x + b)^2 = x/w + h: with s = x + b, the positive root of s^3 + q s^2 = a w, q = w h - b.
-
-    In units of r = (a w)^(1/3), Newton's method approaches the root u of u^3 + kappa u^2 = 1 monotonically from the
-    right, where the function is convex and increasing.
-    """
+    """The x > -b with a/(x + b)^2 = x/w + h: with s = x + b, the positive root of s^3 + q s^2 = a w, q = w h - b. In
+    units of r = (a w)^(1/3), Newton's method approaches the root u of u^3 + kappa u^2 = 1 monotonically from the right,
+    where the function is convex and increasing."""
     q = w * h - b
     r = float(np.cbrt(a * w))
     kappa = q / r
@@ -166,12 +148,6 @@ def _model_root(a: float, b: float, w: float, h: float) -> float:
         # x = s - b = -(w h) + (s + q): s - b cancels for large |kappa|, but s + q = a w / s^2 does not.
         return r / (u * u) - w * h
     return u * r - b
-
-
-@inlined
-def _excess(poles: AnyArray, c: AnyArray, x: float, w: float, h: float) -> float:
-    """phi: positive left of the root, negative right of it."""
-    return _power_sums(poles, c, x)[0] - x / w - h
 
 
 @inlined

@@ -16,7 +16,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.placement import Placement
 from pipeline.types import AnyArray, FloatArray
 
 # Interleaved sums: enough to keep a processor's vector units busy.
@@ -79,21 +78,16 @@ def padded(per_landmark: FloatArray) -> FloatArray:
 
 def settle(
     frame: Frame, rows: FloatArray, intervals: tuple[FloatArray, FloatArray], weights: FloatArray, slack: float
-) -> Placement:
-    """Place p points by their dissimilarities (p, m), the intervals that these stand for, and weights (p, m).
-
-    The descent that starts beside the nearest landmark wins ties. The residual is the root mean square of d - c.
-    """
-    placement = Placement(np.empty((len(rows), len(frame.columns))), np.empty(len(rows)))
-    _settle_rows(frame, rows, padded(np.stack([*intervals, weights], axis=1)), slack, *placement)
-    return placement
+) -> tuple[FloatArray, FloatArray]:
+    """Place p points by their dissimilarities (p, m), the intervals that these stand for, and weights (p, m); return
+    coordinates (p, d) and residuals (p,), the root mean squares of d - c. The descent that starts beside the nearest
+    landmark wins ties."""
+    return _settled(frame, rows, padded(np.stack([*intervals, weights], axis=1)), slack)
 
 
 @compiled
-def _settle_rows(
-    frame: Frame, rows: AnyArray, targets: AnyArray, slack: float, coordinates: AnyArray, residual: AnyArray
-) -> None:
-    room = _room(frame)
+def _settled(frame: Frame, rows: AnyArray, targets: AnyArray, slack: float) -> tuple[FloatArray, FloatArray]:
+    coordinates, residual, room = np.empty((len(rows), len(frame.columns))), np.empty(len(rows)), _room(frame)
     projection, ends = np.empty(len(frame.columns)), np.empty((FIRST_STARTS + FURTHER_STARTS, len(frame.columns)))
     nearest = np.empty(FIRST_STARTS + FURTHER_STARTS - 1, dtype=np.int64)
     for row in range(len(rows)):
@@ -115,6 +109,7 @@ def _settle_rows(
                 ends[n_ends] = work.vectors[0]
                 n_ends += 1
         residual[row] = math.sqrt(residual[row] / _sum(counting[2], work.lanes))
+    return coordinates, residual
 
 
 @compiled
@@ -201,11 +196,9 @@ def _set_start(frame: Frame, given: Given, projection: AnyArray, nearest: AnyArr
 
 @compiled
 def _descend(frame: Frame, given: Given, ends: AnyArray, room: Room) -> tuple[float, float]:
-    """Damped Newton steps from room.vectors[0], in place; the value and the squared misfit at the end.
-
-    The value is infinite if y came to the end of an earlier descent. No second derivative exceeds 2 sum w, so damping
-    of that size makes any step a descent.
-    """
+    """Damped Newton steps from room.vectors[0], in place; the value and the squared misfit at the end. The value is
+    infinite if y came to the end of an earlier descent. No second derivative exceeds 2 sum w, so damping of that size
+    makes any step a descent."""
     y, step, trial = room.vectors[0], room.vectors[2], room.vectors[3]
     bound, damping = 2.0 * _sum(given[2], room.lanes), 0.0
     value, misfit, rounding = _evaluate(y, frame.columns, given, room)
@@ -269,8 +262,7 @@ def _evaluate(y: AnyArray, columns: AnyArray, given: Given, room: Room) -> tuple
 
 @compiled
 def _solve(room: Room, bound: float, damping: float) -> float:
-    """step = (second derivative + damping)^-1 gradient, with the damping raised until that is definite, and
-    returned."""
+    """step = (second derivative + damping)^-1 gradient; the damping is raised until that is definite, and returned."""
     gradient, step, second, factor = room.vectors[1], room.vectors[2], room.matrices[0], room.matrices[1]
     _fill_second_derivative(room)
     while not _factor(second, damping, 1e-12 * bound, factor) and damping < LARGE * bound:

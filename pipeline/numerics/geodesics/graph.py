@@ -16,6 +16,8 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
+# Starts, ends and weights of edges.
+Edges = tuple[AnyArray, AnyArray, AnyArray]
 # Nodes with more edges than this are sorted by merging rather than insertion.
 MANY_EDGES = 64
 
@@ -29,8 +31,7 @@ class Collapsed(NamedTuple):
 
 
 def collapse_duplicates(points: ArrayLike) -> Collapsed:
-    """One node for each group of identical rows, numbered by first appearance; only rows with equal hashes are
-    compared."""
+    """One node for each group of identical rows, numbered by first appearance."""
     # Adding 0 turns -0 into +0, so that equal numbers have equal bytes.
     array = np.ascontiguousarray(checks.real_array("points", points, 2, allow_empty=True) + 0)
     checks.require_finite("points", array)
@@ -45,8 +46,7 @@ def collapse_duplicates(points: ArrayLike) -> Collapsed:
 
 def _sharing_their_hash(array: AnyArray) -> IntArray:
     """Rows, rising, whose hash is that of another row."""
-    hashes = np.empty(len(array), dtype=np.uint64)
-    _hash_rows(array.view(np.uint32), hashes)
+    hashes = _hashes(array.view(np.uint32))
     order = np.argsort(hashes)
     same = hashes[order[1:]] == hashes[order[:-1]]
     return np.unique(np.concatenate([order[1:][same], order[:-1][same]]))
@@ -62,22 +62,21 @@ def _first_equal(array: AnyArray) -> IntArray:
 
 
 @compiled
-def _hash_rows(words: AnyArray, hashes: AnyArray) -> None:
-    """FNV-1a over 32-bit words, its high bits folded down."""
+def _hashes(words: AnyArray) -> AnyArray:
+    """FNV-1a over the 32-bit words of each row, its high bits folded down."""
+    hashes = np.empty(len(words), dtype=np.uint64)
     for i in range(len(words)):
         value = np.uint64(14695981039346656037)
         for word in words[i]:
             value = (value ^ np.uint64(word)) * np.uint64(1099511628211)
             value ^= value >> np.uint64(29)
         hashes[i] = value
+    return hashes
 
 
 def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
-    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors (n, k).
-
-    A zero weight is an edge of length 0, not a missing one: nothing here adds or compares sparse matrices, which would
-    drop it.
-    """
+    """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors (n, k). A zero weight
+    is an edge of length 0, not a missing one: nothing here adds or compares sparse matrices, which would drop it."""
     n, k = indices.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
     return graph_from_edges(n, rows, indices.ravel(), distances.ravel())
@@ -110,7 +109,7 @@ def symmetric_csr(
     _count_ends(first, last, starts, ends, offsets)
     np.cumsum(offsets, out=offsets)
     targets, lengths = np.empty(offsets[-1], dtype=ends.dtype), np.empty(offsets[-1], dtype=weights.dtype)
-    _fill_ends(first, last, starts, ends, weights, offsets[:-1].copy(), targets, lengths)
+    _fill_ends(first, last, (starts, ends, weights), offsets[:-1].copy(), targets, lengths)
     n_kept = _sort_ends(offsets, targets, lengths)
     return offsets, targets[:n_kept], lengths[:n_kept]
 
@@ -128,13 +127,12 @@ def _count_ends(first: int, last: int, starts: AnyArray, ends: AnyArray, counts:
 def _fill_ends(
     first: int,
     last: int,
-    starts: AnyArray,
-    ends: AnyArray,
-    weights: AnyArray,
+    edges: tuple[AnyArray, AnyArray, AnyArray],
     places: AnyArray,
     targets: AnyArray,
     lengths: AnyArray,
 ) -> None:
+    starts, ends, weights = edges
     for edge in range(len(starts)):
         if first <= starts[edge] < last:
             place = places[starts[edge] - first]
@@ -148,13 +146,14 @@ def _fill_ends(
 
 @compiled
 def _sort_ends(offsets: AnyArray, targets: AnyArray, lengths: AnyArray) -> int:
-    """Sort the edges of every node by target, then length; keep the first of each target and return how many are
-    kept."""
+    """Sort each node's edges by target, then length; keep the first of each target and return how many are kept."""
     kept, begin = 0, 0
     for node in range(len(offsets) - 1):
         end = offsets[node + 1]
         if end - begin > MANY_EDGES:
-            _sort_many(targets[begin:end], lengths[begin:end])
+            order = begin + np.argsort(lengths[begin:end], kind="mergesort")
+            order = order[np.argsort(targets[order], kind="mergesort")]
+            targets[begin:end], lengths[begin:end] = targets[order], lengths[order]
         else:
             _sort_few(targets[begin:end], lengths[begin:end])
         offsets[node] = kept
@@ -178,13 +177,6 @@ def _sort_few(targets: AnyArray, lengths: AnyArray) -> None:
             targets[place], lengths[place] = targets[place - 1], lengths[place - 1]
             place -= 1
         targets[place], lengths[place] = target, length
-
-
-@compiled
-def _sort_many(targets: AnyArray, lengths: AnyArray) -> None:
-    by_length = np.argsort(lengths, kind="mergesort")
-    order = by_length[np.argsort(targets[by_length], kind="mergesort")]
-    targets[:], lengths[:] = targets[order], lengths[order]
 
 
 def checked_graph(graph: csr_array) -> csr_array:
@@ -260,8 +252,7 @@ class UnionFind:
     """Components of a graph whose edges arrive in batches; each set is represented by its lowest node."""
 
     def __init__(self, nodes: int | AnyArray) -> None:
-        """From the number of nodes, each its own set; or from known sets, as an array with a lower node of each node's
-        set."""
+        """From the number of nodes, each its own set, or from an array with a lower node of each node's set."""
         self._parents = np.arange(nodes, dtype=np.int64) if isinstance(nodes, int) else nodes.astype(np.int64)
 
     def join(self, starts: AnyArray, ends: AnyArray) -> None:
@@ -317,11 +308,9 @@ def apply_component_policy(points: AnyArray, graph: csr_array, policy: Component
 
 
 def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Links (starts, ends, lengths) of a minimum spanning tree over components, by Boruvka's algorithm.
-
-    In a round every component but the largest finds its shortest link to another. Links are compared by (length, lower
-    row, higher row), a strict order, so no round closes a cycle.
-    """
+    """Links (starts, ends, lengths) of a minimum spanning tree over components, by Boruvka's algorithm. In a round
+    every component but the largest finds its shortest link to another. Links are compared by (length, lower row, higher
+    row), a strict order, so no round closes a cycle."""
     links: list[Link] = []
     _, first = np.unique(labels, return_index=True)
     current = labels
@@ -335,11 +324,9 @@ def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntA
 
 
 def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:
-    """The shortest link out of every component but the largest.
-
-    All components search together while few neighbors may reveal an outsider. Points of a component whose known
-    neighbors are all insiders, and nearer than its best link, then search the outside alone.
-    """
+    """The shortest link out of every component but the largest. All components search together while few neighbors may
+    reveal an outsider. Points of a component whose known neighbors are all insiders, and nearer than its best link,
+    then search the outside alone."""
     best: list[Link] = [NO_LINK] * (int(labels.max()) + 1)
     pending = np.flatnonzero(labels)
     k = 5

@@ -23,7 +23,8 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import LANES, compiled, prefetch
 from pipeline.numerics.geodesics.graph import checked_graph
-from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch, shorten
+from pipeline.numerics.geodesics.shortest_paths import Csr, PathGraph, PathSearch, shorten
+from pipeline.numerics.neighbors.radius import RadiusLists, even_lists
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 
@@ -31,7 +32,7 @@ def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
     """An order of the sources in which every LANES consecutive ones are near each other, the middle one first. Groups
     are taken from the far end of the remaining sources, so that those stay in one piece."""
     links = np.full((len(sources), len(sources)), np.inf, dtype=np.float32)
-    _link_territories(graph.offsets, graph.targets, graph.weights, *PathSearch(graph).spread(sources)[:2], links)
+    _link_territories(graph.csr, *PathSearch(graph).spread(sources)[:2], links)
     ends = np.nonzero(np.isfinite(links))
     between = coo_array((links[ends].astype(np.float64), ends), shape=(len(sources), len(sources))).tocsr()
     depth = dijkstra(between, indices=[0])[0]
@@ -55,10 +56,9 @@ def _middle_first(links: AnyArray, group: IntArray) -> IntArray:
 
 
 @compiled
-def _link_territories(
-    offsets: AnyArray, targets: AnyArray, weights: AnyArray, lengths: AnyArray, nearest: AnyArray, links: AnyArray
-) -> None:
+def _link_territories(csr: Csr, lengths: AnyArray, nearest: AnyArray, links: AnyArray) -> None:
     """The shortest path across one edge between each two sources whose territories touch."""
+    offsets, targets, weights = csr
     for u in range(len(nearest)):
         own = nearest[u]
         if own < 0:
@@ -74,11 +74,8 @@ def _link_territories(
 
 def farthest_nodes(graph: PathGraph, candidates: IntArray, first: int, n_chosen: int) -> IntArray:
     """Places in `candidates`, beginning with `first`, each the farthest along the graph from those before; ties go to
-    the lower place. The candidates must reach each other.
-
-    Each search goes only as far as it shortens a node's path to the nearest choice, so all of them together cost little
-    more than a few full searches.
-    """
+    the lower place. The candidates must reach each other. Each search goes only as far as it shortens a node's path to
+    the nearest choice, so all of them together cost little more than a few full searches."""
     lengths = np.full(graph.n_nodes, np.inf)
     chosen = np.empty(n_chosen, dtype=np.int64)
     left = np.ones(len(candidates), dtype=np.bool_)
@@ -86,7 +83,7 @@ def farthest_nodes(graph: PathGraph, candidates: IntArray, first: int, n_chosen:
         # Nodes may be at distance 0 from each other.
         chosen[i] = first if i == 0 else np.argmax(np.where(left, lengths[candidates], -1.0))
         left[chosen[i]] = False
-        shorten(graph.offsets, graph.targets, graph.weights, int(candidates[chosen[i]]), lengths)
+        shorten(graph.csr, int(candidates[chosen[i]]), lengths)
     return chosen
 
 
@@ -98,11 +95,9 @@ AHEAD = 8
 
 
 def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) -> AnyArray:
-    """Path lengths (s, n) from each source to every node, infinite where there is no path.
-
-    Lengths are summed in float64 and returned in the floating dtype of the weights; a weight of zero is an edge. The
-    result has the same bits for any number `n_jobs` of threads.
-    """
+    """Path lengths (s, n) from each source to every node, infinite where there is no path. Lengths are summed in
+    float64 and returned in the floating dtype of the weights; a weight of zero is an edge. The result has the same bits
+    for any number `n_jobs` of threads."""
     csr = checked_graph(graph)
     rows = checks.row_indices("sources", sources, csr.shape[0])
     out = np.empty((len(rows), csr.shape[0]), dtype=csr.dtype if csr.dtype.kind == "f" else np.float64)
@@ -154,7 +149,7 @@ def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray]:
     place_of[node_at] = np.arange(n_nodes)
     renumbered = np.zeros_like(offsets), np.empty_like(targets), np.empty_like(weights)
     np.cumsum(np.diff(offsets)[node_at], out=renumbered[0][1:])
-    _renumber(offsets, targets, weights, node_at, place_of, *renumbered)
+    _renumber((offsets, targets, weights), node_at, place_of, renumbered)
     return PathGraph(*renumbered), place_of
 
 
@@ -175,16 +170,9 @@ def _write_rows(lengths: AnyArray, place_of: AnyArray, rows: AnyArray, out: AnyA
 
 
 @compiled
-def _renumber(
-    old_offsets: AnyArray,
-    old_targets: AnyArray,
-    old_weights: AnyArray,
-    node_at: AnyArray,
-    place_of: AnyArray,
-    offsets: AnyArray,
-    targets: AnyArray,
-    weights: AnyArray,
-) -> None:
+def _renumber(csr: Csr, node_at: AnyArray, place_of: AnyArray, renumbered: Csr) -> None:
+    old_offsets, old_targets, old_weights = csr
+    offsets, targets, weights = renumbered
     for place in range(len(node_at)):
         edge = offsets[place]
         for old in range(old_offsets[node_at[place]], old_offsets[node_at[place] + 1]):
@@ -193,35 +181,77 @@ def _renumber(
 
 
 def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmarks: AnyArray) -> AnyArray:
-    """Path lengths (p, m) of new points to the landmarks, given their neighbors (p, k) and those points' lengths (n,
-    m).
-
-    A point at distance 0 from its nearest neighbor gets that neighbor's lengths to the bit.
-    """
+    """`rows_through_lists` for neighbors (p, k) of all points."""
     if distances.shape != indices.shape or distances.ndim != 2:
         raise InvalidInputError(
             f"distances has shape {distances.shape} and indices {indices.shape}; both must be (n_points, n_neighbors)."
         )
     if indices.size:
         checks.row_indices("indices", indices.ravel(), len(to_landmarks))
-    rows = np.empty((len(indices), to_landmarks.shape[1]), dtype=to_landmarks.dtype)
-    _through_neighbors(distances, indices, to_landmarks, rows)
+    return rows_through_lists(even_lists(distances, indices), to_landmarks)
+
+
+def rows_through_lists(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
+    """Path lengths (q, m) of new points to the landmarks through their neighbors, whose lengths are (n, m); infinite
+    for empty lists. A point at distance 0 from its nearest neighbor gets that neighbor's lengths to the bit."""
+    rows = np.full((len(lists.offsets) - 1, to_landmarks.shape[1]), np.inf, dtype=to_landmarks.dtype)
+    _through_lists(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
+    return rows
+
+
+def rows_with_and_without_last(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
+    """`rows_through_lists` in float32, to which the neighbors' lengths are rounded first, (q, 2, m): with all
+    neighbors, and without the farthest of each query that has another."""
+    rows = np.full((len(lists.offsets) - 1, 2, to_landmarks.shape[1]), np.inf, dtype=np.float32)
+    _with_and_without_last(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
     return rows
 
 
 @compiled
-def _through_neighbors(distances: AnyArray, indices: AnyArray, to_landmarks: AnyArray, rows: AnyArray) -> None:
-    for i in range(len(indices)):
-        nearest = indices[i, 0]
-        for landmark in range(rows.shape[1]):
-            rows[i, landmark] = distances[i, 0] + to_landmarks[nearest, landmark]
-        if distances[i, 0] == 0.0:
-            continue
-        for j in range(1, indices.shape[1]):
-            apart, neighbor = distances[i, j], indices[i, j]
+def _through_lists(
+    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
+) -> None:
+    for i in range(len(rows)):
+        for j in range(offsets[i], offsets[i + 1]):
+            apart, neighbor = distances[j], indices[j]
             for landmark in range(rows.shape[1]):
                 # The least so far is already rounded, which does not change the minimum.
                 rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
+            if apart == 0.0:
+                break
+
+
+@compiled
+def _with_and_without_last(
+    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
+) -> None:
+    least = np.empty(rows.shape[2])
+    for i in range(len(rows)):
+        # The next list's rows are far apart in memory; waiting for each in turn would take most of the time.
+        for j in range(offsets[i + 1], offsets[min(i + 2, len(rows))]):
+            prefetch(to_landmarks, np.uint64(indices[j]))
+        begin, end = offsets[i], offsets[i + 1]
+        last = end - 1 if end - begin > 1 else end
+        least[:] = np.inf
+        is_copy = _shorten(least, range(begin, last), indices, distances, to_landmarks)
+        rows[i, 1] = least
+        if not is_copy:
+            _shorten(least, range(last, end), indices, distances, to_landmarks)
+        rows[i, 0] = least
+
+
+@compiled
+def _shorten(least: AnyArray, places: range, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray) -> bool:
+    """Lower `least` to the paths through the neighbors at these places of the lists; return whether one is at distance
+    0, in which case later ones do not count."""
+    for j in places:
+        apart, neighbor = distances[j], np.uint64(indices[j])
+        for landmark in range(len(least)):
+            way = apart + np.float64(np.float32(to_landmarks[neighbor, landmark]))
+            least[landmark] = way if way < least[landmark] else least[landmark]
+        if apart == 0.0:
+            return True
+    return False
 
 
 def with_new_nodes(graph: PathGraph, distances: FloatArray, neighbors: AnyArray) -> PathGraph:

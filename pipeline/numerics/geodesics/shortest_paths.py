@@ -15,7 +15,7 @@ import heapq
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,11 @@ SAMPLED_WEIGHTS = 10_000
 # How many scans ahead memory is prefetched.
 AHEAD = 4
 
+# Offsets, targets and weights of a graph in CSR form.
+Csr: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]
+# Whether a node waits to be scanned, the next node in its bucket, both (n,), and the nodes of the current bucket.
+Waits: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]
+
 
 @dataclass(frozen=True)
 class PathGraph:
@@ -52,6 +57,10 @@ class PathGraph:
     @property
     def n_nodes(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def csr(self) -> Csr:
+        return self.offsets, self.targets, self.weights
 
     @cached_property
     def bucket_width(self) -> float:
@@ -76,19 +85,15 @@ class PathSearch:
         n_nodes = graph.n_nodes
         self._lengths = np.empty((n_nodes, LANES))
         self._alone, self._nearest = np.empty(n_nodes), np.empty(n_nodes, dtype=np.int32)
-        # Whether a node waits to be scanned, the next node in its bucket, and the nodes of the current bucket.
-        self._waiting, self._next_of = np.zeros(n_nodes, dtype=np.uint8), np.empty(n_nodes, dtype=np.int32)
-        self._queue = np.empty(n_nodes + 1, dtype=np.int32)
+        waiting, next_of = np.zeros(n_nodes, dtype=np.uint8), np.empty(n_nodes, dtype=np.int32)
+        self._waits = waiting, next_of, np.empty(n_nodes + 1, dtype=np.int32)
         # Nodes at infinite length from the first source would never wait.
         self._least = BY_NEAREST if graph.may_overflow else BY_FIRST
         self._far_apart: bool | None = None
 
     def lengths(self, sources: IntArray) -> FloatArray:
         """Lengths (n, LANES) of the shortest paths from up to LANES sources, infinite where there is none and in unused
-        columns.
-
-        Works best with sources near each other, the middle one first. The next search overwrites the array.
-        """
+        columns. Works best with sources near each other, the middle one first. The next search overwrites the array."""
         self._lengths.fill(np.inf)
         if len(sources):
             for lane in self._not_found_together(sources):
@@ -102,14 +107,14 @@ class PathSearch:
         lengths.fill(np.inf)
         nearest.fill(-1)
         lengths[starts], nearest[starts] = 0.0, np.arange(len(starts))
-        final = _spread(*self._csr, starts, graph.bucket_width / NARROWER, *self._waits, lengths, nearest)
-        self._waiting.fill(0)
+        final = _spread(graph.csr, starts, graph.bucket_width / NARROWER, self._waits, lengths, nearest)
+        self._waits[0].fill(0)
         return lengths, nearest, final
 
     def _lengths_from(self, source: int) -> FloatArray:
         lengths, _, final = self.spread(np.array([source]))
         if not final:
-            _search_by_heap(*self._csr, source, lengths)
+            _search_by_heap(self._graph.csr, source, lengths)
         return lengths
 
     def _not_found_together(self, sources: IntArray) -> IntArray:
@@ -117,27 +122,15 @@ class PathSearch:
         if self._far_apart is None:
             self._far_apart = _are_far_apart(self._lengths_from(int(sources[0])), sources)
         order = max(self._least, BY_NEAREST if self._far_apart else BY_FIRST)
-        lengths, by_nearest = self._lengths, order == BY_NEAREST
-        if order == ALONE or not self._scan_together(sources, by_nearest):
+        csr, width, lengths, by_nearest = self._graph.csr, self._graph.bucket_width, self._lengths, order == BY_NEAREST
+        found = order != ALONE and _scan_together(csr, sources, by_nearest, width, self._waits, lengths)
+        self._waits[0].fill(0)
+        if not found:
             self._least = min(order + 1, ALONE)
             return np.arange(len(sources))
         self._far_apart = _are_far_apart(lengths[:, 0], sources)
         # A source that the front of the first never reaches knows nothing of its surroundings.
         return np.flatnonzero(np.isinf(lengths[sources, 0]) & (not by_nearest))
-
-    def _scan_together(self, sources: IntArray, by_nearest: bool) -> bool:
-        width = self._graph.bucket_width
-        final = _scan_together(*self._csr, sources, by_nearest, width, *self._waits, self._lengths)
-        self._waiting.fill(0)
-        return final
-
-    @property
-    def _csr(self) -> tuple[AnyArray, AnyArray, AnyArray]:
-        return self._graph.offsets, self._graph.targets, self._graph.weights
-
-    @property
-    def _waits(self) -> tuple[AnyArray, AnyArray, AnyArray]:
-        return self._waiting, self._next_of, self._queue
 
 
 def _are_far_apart(from_first: FloatArray, sources: IntArray) -> bool:
@@ -149,23 +142,14 @@ def _are_far_apart(from_first: FloatArray, sources: IntArray) -> bool:
 
 @compiled
 def _scan_together(
-    offsets: AnyArray,
-    targets: AnyArray,
-    weights: AnyArray,
-    sources: AnyArray,
-    by_nearest: bool,
-    width: float,
-    waiting: AnyArray,
-    next_of: AnyArray,
-    queue: AnyArray,
-    lengths: AnyArray,
+    csr: Csr, sources: AnyArray, by_nearest: bool, width: float, waits: Waits, lengths: AnyArray
 ) -> bool:
     """Fill in the lengths from all sources, one per lane; False if that took too many scans, and the lengths are not
-    final.
-
-    A node stays in the bucket of its first length, although that may shorten; some nodes are scanned again for this. By
-    the first source, a node reached only by other fronts does not wait: the front of the first is still to come.
-    """
+    final. A node stays in the bucket of its first length, although that may shorten; some nodes are scanned again for
+    this. By the first source, a node reached only by other fronts does not wait: the front of the first is still to
+    come."""
+    offsets, targets, weights = csr
+    waiting, next_of, queue = waits
     # A node waits in one list: that of a later bucket, or the queue of the current one, which is a ring.
     first_of = np.full(RING, -1, dtype=np.int32)
     for lane in range(len(sources)):
@@ -178,7 +162,7 @@ def _scan_together(
         while begin != end and scans_left > 0:
             u = np.uint64(queue[begin])
             begin = _following(begin, queue)
-            _fetch_ahead(offsets, targets, weights, lengths, queue, begin, end)
+            _fetch_ahead(csr, lengths, queue, begin, end)
             waiting[u] = 0
             n_waiting -= 1
             scans_left -= 1
@@ -209,19 +193,10 @@ def _least(row: AnyArray) -> float:
 
 
 @compiled
-def _spread(
-    offsets: AnyArray,
-    targets: AnyArray,
-    weights: AnyArray,
-    starts: AnyArray,
-    width: float,
-    waiting: AnyArray,
-    next_of: AnyArray,
-    queue: AnyArray,
-    lengths: AnyArray,
-    nearest: AnyArray,
-) -> bool:
+def _spread(csr: Csr, starts: AnyArray, width: float, waits: Waits, lengths: AnyArray, nearest: AnyArray) -> bool:
     """Fill in the length from the nearest start; False if that took too many scans, and the lengths are not final."""
+    offsets, targets, weights = csr
+    waiting, next_of, queue = waits
     first_of = np.full(RING, -1, dtype=np.int32)
     n_waiting, bucket, per_length = _put_all(starts, waiting, first_of, next_of), 0, 1.0 / width
     scans_left = MOST_SCANS_ALONE * len(nearest) + RING
@@ -231,7 +206,7 @@ def _spread(
             u = np.uint64(queue[begin])
             begin = _following(begin, queue)
             if begin + AHEAD < end:
-                _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
+                _fetch_edges(csr, queue[begin + AHEAD])
             waiting[u] = 0
             n_waiting -= 1
             scans_left -= 1
@@ -290,12 +265,11 @@ def _emptied(first_of: AnyArray, next_of: AnyArray, bucket: int, offsets: AnyArr
 
 
 @compiled
-def _fetch_ahead(
-    offsets: AnyArray, targets: AnyArray, weights: AnyArray, lengths: AnyArray, queue: AnyArray, begin: int, end: int
-) -> None:
+def _fetch_ahead(csr: Csr, lengths: AnyArray, queue: AnyArray, begin: int, end: int) -> None:
     """Prefetch the edges of a node that is scanned soon, and the lengths at the ends of the next node's edges."""
     if begin + AHEAD < end:
-        _fetch_edges(offsets, targets, weights, queue[begin + AHEAD])
+        offsets, targets, _ = csr
+        _fetch_edges(csr, queue[begin + AHEAD])
         prefetch(lengths, np.uint64(queue[begin + AHEAD]))
         following = np.uint64(queue[begin + 1])
         for edge in range(np.uint64(offsets[following]), np.uint64(offsets[following + np.uint64(1)])):
@@ -303,22 +277,24 @@ def _fetch_ahead(
 
 
 @compiled
-def _fetch_edges(offsets: AnyArray, targets: AnyArray, weights: AnyArray, node: int) -> None:
+def _fetch_edges(csr: Csr, node: int) -> None:
+    offsets, targets, weights = csr
     first = np.uint64(offsets[np.uint64(node)])
     prefetch(targets, first)
     prefetch(weights, first)
 
 
 @compiled
-def _search_by_heap(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
+def _search_by_heap(csr: Csr, source: int, lengths: AnyArray) -> None:
     """Lengths from one source by Dijkstra's algorithm, for any weights."""
     lengths[:] = np.inf
-    shorten(offsets, targets, weights, source, lengths)
+    shorten(csr, source, lengths)
 
 
 @compiled
-def shorten(offsets: AnyArray, targets: AnyArray, weights: AnyArray, source: int, lengths: AnyArray) -> None:
+def shorten(csr: Csr, source: int, lengths: AnyArray) -> None:
     """Dijkstra's algorithm from one more source, limited to nodes that it is nearer to than `lengths` say."""
+    offsets, targets, weights = csr
     lengths[source] = 0.0
     queue: Any = [(0.0, np.int64(source))]
     while queue:

@@ -17,8 +17,7 @@ TILE = 8
 
 @compiled
 def add_rows(target: AnyArray, factor: float, coefficients: AnyArray, rows: AnyArray, first: int) -> None:
-    """target += factor * coefficients (r,) @ rows[:r, first:], four rows at a time to save passes, the additions in
-    order."""
+    """target += factor * coefficients (r,) @ rows[:r, first:], four rows at a time to save passes, added in order."""
     n_rows, width = len(coefficients), len(target)
     together = n_rows - n_rows % 4
     for s in range(0, together, 4):
@@ -91,10 +90,7 @@ def mirror(matrix: AnyArray, n: int) -> None:
 @compiled
 def has_factor(matrix: AnyArray, n: int, added: float, factor: AnyArray) -> bool:
     """Fill in U with U'U = A + added I, A the leading (n, n) of a matrix whose upper half is given; False if it has
-    none.
-
-    Two rows at a time. The lower half of U is left undefined.
-    """
+    none. Two rows at a time. The lower half of U is left undefined."""
     least = 0.0
     for j in range(n):
         least = max(least, LEAST_PIVOT * matrix[j, j])
@@ -199,8 +195,7 @@ def place_of_largest(values: AnyArray) -> int:
 
 @compiled
 def is_eliminated(matrix: AnyArray, rows: AnyArray) -> bool:
-    """Replace a matrix (n, n) by L and U with LU its rows in the order `rows` (n,); return whether all pivots are
-    usable."""
+    """Replace (n, n) by L and U with LU its rows in the order `rows` (n,); return whether all pivots are usable."""
     n = len(rows)
     for c in range(n):
         rows[c] = c

@@ -27,36 +27,9 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.inverse.neighborhood import NOBODY, Kernel, Radial, Room, Terms, room_for
-from pipeline.numerics.inverse.systems import (
-    DROPPED,
-    ILL_CONDITIONED,
-    MERGED,
-    NOT_UNISOLVENT,
-    REGULARIZED,
-    UNDEFINED,
-    prepare,
-    weigh,
-)
+from pipeline.numerics.inverse.systems import DROPPED, ILL_CONDITIONED, UNDEFINED, prepare, weigh
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
-
-__all__ = [
-    "CUBIC",
-    "DROPPED",
-    "ILL_CONDITIONED",
-    "MERGED",
-    "NOBODY",
-    "NOT_UNISOLVENT",
-    "N_NEIGHBORS",
-    "REGULARIZED",
-    "UNDEFINED",
-    "Inverted",
-    "Kernel",
-    "Stencils",
-    "invert",
-    "nearest_nodes",
-    "stencils",
-]
 
 CUBIC = Kernel()
 N_NEIGHBORS = 200
@@ -68,12 +41,9 @@ MOST_ROWS_OF_NODE = 64
 
 @dataclass(frozen=True, eq=False)
 class Stencils:
-    """Weights (q, k) of the rows that `neighborhoods` (q, k) name, which give the queries' values.
-
-    condition (q,) of each system in the 1-norm; amplification (q,), the sum of absolute weights, by which errors of
-    rows can grow: a few where nodes surround the query; distance (q,) to the nearest node; fill_distance (q,); flags
-    (q,).
-    """
+    """Weights (q, k) of the rows that `neighborhoods` (q, k) name, which give the queries' values. condition (q,) of
+    each system in the 1-norm; amplification (q,), the sum of absolute weights, by which errors of rows can grow: a few
+    where nodes surround the query; distance (q,) to the nearest node; fill_distance (q,); flags (q,)."""
 
     neighborhoods: IntArray
     weights: FloatArray
@@ -85,8 +55,7 @@ class Stencils:
 
     @property
     def remoteness(self) -> FloatArray:
-        """Distance to the nearest node in fill distances: about 1 or less among the nodes, infinite beside a single
-        node."""
+        """Distance to the nearest node in fill distances: up to about 1 among nodes, infinite beside a single one."""
         apart, spacing = self.distance, np.where(self.fill_distance > 0, self.fill_distance, 1.0)
         alone = (self.fill_distance == 0) & (apart > 0)
         return np.asarray(np.where(alone, np.inf, apart / spacing))
@@ -98,9 +67,7 @@ class Stencils:
             raise InvalidInputError(
                 f"values has shape {values.shape}; it must be (n, D) with a row for each point, at least {highest + 1}."
             )
-        combined = np.empty((len(self.weights), values.shape[1]))
-        _combine_all(self.neighborhoods, self.weights, values, combined)
-        return combined
+        return _combined(self.neighborhoods, self.weights, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +86,9 @@ def invert(
     kernel: Kernel = CUBIC,
     fill_distance: float | None = None,
 ) -> Inverted:
-    """Data at queries (q, d), from points (n, d) of an embedding and their rows of data (n, D).
-
-    neighborhoods (q, k) are by default those of `nearest_nodes`. A kernel's scale is in units of `fill_distance`, by
-    default that of each neighborhood. Rows that are not finite are left out.
-    """
+    """Data at queries (q, d), from points (n, d) of an embedding and their rows of data (n, D). neighborhoods (q, k)
+    are by default those of `nearest_nodes`. A kernel's scale is in units of `fill_distance`, by default that of each
+    neighborhood. Rows that are not finite are left out."""
     rows = checks.real_array("values", values, 2)
     nodes = checks.real_array("points", points, 2)
     if len(rows) != len(nodes):
@@ -195,10 +160,8 @@ def ranks_within(labels: IntArray) -> IntArray:
 
 
 def mean_rows(values: AnyArray, places: IntArray) -> tuple[FloatArray, BoolArray]:
-    """The mean (m, D) of the rows (r, D) in each place, and whether (m,) these rows differ.
-
-    places (r,) of the rows run from 0 to m - 1 without gaps and never fall.
-    """
+    """The mean (m, D) of the rows (r, D) in each place, and whether (m,) these rows differ. places (r,) of the rows run
+    from 0 to m - 1 without gaps and never fall."""
     ranks = ranks_within(places)
     firsts = np.flatnonzero(ranks == 0)
     means, differ = values[firsts].astype(np.float64), np.zeros(len(firsts), dtype=np.bool_)
@@ -230,15 +193,13 @@ def _checked_neighborhoods(neighborhoods: ArrayLike, n_queries: int, n_points: i
 
 
 def _weighed(places: AnyArray, nodes: AnyArray, near: IntArray, kernel: Kernel, length: float) -> Stencils:
-    q, k = near.shape
     # Sorted, so that the same nodes give the same system to the byte.
     listed = np.argsort(near, axis=1, kind="stable")
     near_sorted = np.take_along_axis(near, listed, axis=1)
-    alike = np.argsort(near_sorted.view(np.dtype((np.void, 8 * k))).ravel(), kind="stable")
-    weights, figures, flags = np.empty((q, k)), np.empty((4, q)), np.empty(q, dtype=np.uint8)
+    alike = np.argsort(near_sorted.view(np.dtype((np.void, 8 * near.shape[1]))).ravel(), kind="stable")
     terms = kernel.terms(nodes.shape[1])
-    room = room_for(k, nodes.shape[1], terms)
-    _weigh_all(alike, places, nodes, near_sorted, kernel.radial(), terms, length, room, weights, figures, flags)
+    room = room_for(near.shape[1], nodes.shape[1], terms)
+    weights, figures, flags = _weigh_all(alike, places, nodes, near_sorted, kernel.radial(), terms, length, room)
     unsorted = np.empty_like(weights)
     np.put_along_axis(unsorted, listed, weights, axis=1)
     condition, amplification, distance, spacing = figures
@@ -255,17 +216,16 @@ def _weigh_all(
     terms: Terms,
     length: float,
     room: Room,
-    weights: AnyArray,
-    figures: AnyArray,
-    flags: AnyArray,
-) -> None:
-    """Queries in an order in which those with the same nodes are adjacent. Figures (4, q) are those of `Stencils`."""
-    if len(order) == 0:
-        return
-    previous = order[0]
-    facts = prepare(points, neighborhoods[previous], radial, terms, length, room)
+) -> tuple[FloatArray, FloatArray, AnyArray]:
+    """Weights (q, k), figures (4, q) and flags (q,) of `Stencils`, for queries in an order in which those with the same
+    nodes are adjacent."""
+    n_queries, previous = len(order), order[0] if len(order) else 0
+    weights, figures = np.empty(neighborhoods.shape), np.empty((4, n_queries))
+    flags = np.empty(n_queries, dtype=np.uint8)
+    if n_queries:
+        facts = prepare(points, neighborhoods[previous], radial, terms, length, room)
     for i in order:
-        if _differ(neighborhoods[i], neighborhoods[previous]):
+        if (neighborhoods[i] != neighborhoods[previous]).any():
             facts = prepare(points, neighborhoods[i], radial, terms, length, room)
         previous = i
         apart, amplification, is_rounded = np.nan, np.nan, False
@@ -277,28 +237,22 @@ def _weigh_all(
         if not np.isfinite(amplification) or not np.isfinite(apart):
             weights[i, :] = np.nan
             figures[1, i], figures[2, i], flags[i] = np.nan, np.nan, facts.flags | UNDEFINED
+    return weights, figures, flags
 
 
 @compiled
-def _differ(a: AnyArray, b: AnyArray) -> bool:
-    n_other = 0
-    for j in range(len(a)):
-        n_other += a[j] != b[j]
-    return n_other > 0
-
-
-@compiled
-def _combine_all(neighborhoods: AnyArray, weights: AnyArray, values: AnyArray, combined: AnyArray) -> None:
+def _combined(neighborhoods: AnyArray, weights: AnyArray, values: AnyArray) -> FloatArray:
+    combined = np.empty((len(weights), values.shape[1]))
     for i in range(len(combined)):
         # Undefined weights are all NaN, even if there is no row to weigh.
         combined[i, :] = 0.0 * weights[i, 0]
         _combine(neighborhoods[i], weights[i], values, combined[i])
+    return combined
 
 
 @compiled
 def _combine(rows: AnyArray, weights: AnyArray, values: AnyArray, combined: AnyArray) -> None:
-    """Summed in the order of the rows, however they are listed, for the same bytes; four at a time, which saves
-    passes."""
+    """Summed in the order of the rows, however listed, for the same bytes; four at a time, which saves passes."""
     used = np.flatnonzero((rows != NOBODY) & (weights != 0.0))
     used = used[np.argsort(rows[used], kind="mergesort")]
     together = len(used) - len(used) % 4

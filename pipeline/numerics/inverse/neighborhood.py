@@ -35,10 +35,8 @@ MOST_TERMS = 5000
 @dataclass(frozen=True)
 class Kernel:
     """The radial function to interpolate with, by default the paper's cubic with a linear polynomial [M eq. 14].
-
     `power` is for the first two kinds, by default 3 and 2; `scale` is for the last two, in local fill distances.
-    `degree` of the polynomial is by default what the kind needs; -1 means none.
-    """
+    `degree` of the polynomial is by default what the kind needs; -1 means none."""
 
     kind: str = "power"
     power: int | None = None
@@ -158,11 +156,9 @@ COINCIDING = 1e-7
 
 
 class Nodes(NamedTuple):
-    """Workspace for up to k nodes in d dimensions.
-
-    node_of (k,): the node of each place of the neighborhood; counts (k,): places per node; positions (d, k) relative to
-    the center (d,); nearest (k,): squared distance to the nearest other.
-    """
+    """Workspace for up to k nodes in d dimensions. node_of (k,): the node of each place of the neighborhood; counts
+    (k,): places per node; positions (d, k) relative to the center (d,); nearest (k,): squared distance to the nearest
+    other."""
 
     node_of: IntArray
     counts: IntArray
@@ -173,12 +169,9 @@ class Nodes(NamedTuple):
 
 class Room(NamedTuple):
     """Workspace for a neighborhood of up to k nodes with up to r polynomials of c terms; symbols as in
-    `inverse.systems`.
-
-    triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are the nodes'
-    coordinates along the directions (d, d) in which they spread. whole (k + r, k + r) to solution are for the whole
-    system, and not touched unless it is solved. The last five are for one query.
-    """
+    `inverse.systems`. triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are
+    the nodes' coordinates along the directions (d, d) in which they spread. whole (k + r, k + r) to solution are for
+    the whole system, and not touched unless it is solved. The last five are for one query."""
 
     nodes: Nodes
     directions: FloatArray
@@ -204,15 +197,14 @@ class Room(NamedTuple):
 
 class Facts(NamedTuple):
     """A neighborhood's number of distinct nodes and of polynomials, its size, its fill distance and the kernel's length
-    in units of that size, tau, condition, flags, the rounding in weights from a right side of size 1, and whether the
-    whole system is solved."""
+    in units of that size, condition, flags, the rounding in weights from a right side of size 1, and whether the whole
+    system is solved."""
 
     n_nodes: int
     n_terms: int
     unit: float
     fill_distance: float
     length: float
-    tau: float
     condition: float
     flags: int
     rounding: float
@@ -250,10 +242,8 @@ def room_for(k: int, d: int, terms: Terms) -> Room:
 @compiled
 def gather(points: AnyArray, places: AnyArray, nodes: Nodes) -> tuple[int, float]:
     """Take the rows of points (n, d) that `places` (k,) names, except NOBODY; return their number and their unit.
-
     Positions are relative to their mean, in units of the largest resulting coordinate: otherwise powers of distances
-    and polynomials would differ too much in size for one matrix.
-    """
+    and polynomials would differ too much in size for one matrix."""
     n = 0
     nodes.center[:] = 0.0
     for j in range(len(places)):
@@ -264,15 +254,9 @@ def gather(points: AnyArray, places: AnyArray, nodes: Nodes) -> tuple[int, float
                 nodes.positions[a, n] = points[places[j], a]
                 nodes.center[a] += points[places[j], a]
             n += 1
-    for a in range(len(nodes.center)):
-        nodes.center[a] /= max(n, 1)
-    return n, _normalize(nodes, n)
-
-
-@compiled
-def _normalize(nodes: Nodes, n: int) -> float:
     unit = 0.0
     for a in range(len(nodes.center)):
+        nodes.center[a] /= max(n, 1)
         for j in range(n):
             nodes.positions[a, j] -= nodes.center[a]
             unit = max(unit, abs(nodes.positions[a, j]))
@@ -280,7 +264,7 @@ def _normalize(nodes: Nodes, n: int) -> float:
     for a in range(len(nodes.center)):
         for j in range(n):
             nodes.positions[a, j] /= unit
-    return unit
+    return n, unit
 
 
 @compiled

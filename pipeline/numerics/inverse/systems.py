@@ -88,7 +88,7 @@ def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, le
     `length` if that is above 0, else the neighborhood's own fill distance."""
     n, unit = gather(points, places, room.nodes)
     if n == 0:
-        return Facts(0, 0, 1.0, 0.0, 1.0, 1.0, np.nan, UNDEFINED, 0.0, False)
+        return Facts(0, 0, 1.0, 0.0, 1.0, np.nan, UNDEFINED, 0.0, False)
     flags = 0
     fill_squares(room.nodes, n, room.matrix)
     if least_of(room.nodes.nearest[:n]) <= COINCIDING * COINCIDING:
@@ -98,14 +98,14 @@ def prepare(points: AnyArray, places: AnyArray, radial: Radial, terms: Terms, le
     # For a single node everything is near.
     used = length / unit if length > 0.0 else (own if own > 0.0 else np.inf)
     if radial.kind == SHEPARD:
-        return Facts(n, 0, unit, own, used, 1.0, 1.0, flags, 0.0, False)
+        return Facts(n, 0, unit, own, used, 1.0, flags, 0.0, False)
     n_terms = _fit_polynomials(terms, room, n)
-    tau, size = _fill_matrix(radial, used, room, n, n_terms)
+    size = _fill_matrix(radial, used, room, n, n_terms)
     estimate, found = _factored(size, room, n)
     flags |= found | (NOT_UNISOLVENT if n_terms < len(terms.parents) else 0)
     # If polynomials alone fit the nodes, the weights do not depend on the right side.
     rounding = EPSILON * estimate / size if n_terms < n else 0.0
-    facts = Facts(n, n_terms, unit, own, used, tau, estimate, flags, rounding, False)
+    facts = Facts(n, n_terms, unit, own, used, estimate, flags, rounding, False)
     return _better(radial, terms, facts, room) if found else facts
 
 
@@ -152,8 +152,8 @@ def _is_new(monomial: AnyArray, found: int, room: Room) -> bool:
 
 
 @compiled
-def _fill_matrix(radial: Radial, length: float, room: Room, n: int, r: int) -> tuple[float, float]:
-    """Replace the squared distances by M, upper half; return tau and the norm of Phi."""
+def _fill_matrix(radial: Radial, length: float, room: Room, n: int, r: int) -> float:
+    """Replace the squared distances by M, upper half; return the norm of Phi."""
     matrix, basis, images = room.matrix, room.basis, room.images
     for i in range(n):
         apply_radial(radial, length, matrix[i, i:n])
@@ -171,7 +171,7 @@ def _fill_matrix(radial: Radial, length: float, room: Room, n: int, r: int) -> t
         add_rows(images[s, :n], -0.5, room.crossed[s, :r], basis, 0)
     _subtract_products(basis, r, images, n, matrix)
     _subtract_products(images, r, basis, n, matrix)
-    return tau, size
+    return size
 
 
 @compiled
@@ -217,7 +217,7 @@ def _better(radial: Radial, terms: Terms, facts: Facts, room: Room) -> Facts:
     _fill_whole(radial, facts.length, room, n, r)
     if not is_eliminated(room.whole[: n + r, : n + r], room.whole_rows[: n + r]):
         return facts
-    whole = Facts(n, r, facts.unit, facts.fill_distance, facts.length, facts.tau, facts.condition, 0, 0.0, True)
+    whole = Facts(n, r, facts.unit, facts.fill_distance, facts.length, facts.condition, 0, 0.0, True)
     nearest_first = np.argsort(room.nodes.nearest[:n], kind="mergesort")
     error, present, growth = 0.0, 0.0, 0.0
     for node in nearest_first[:PROBED]:
@@ -229,7 +229,7 @@ def _better(radial: Radial, terms: Terms, facts: Facts, room: Room) -> Facts:
         return facts
     flags = facts.flags & (MERGED | NOT_UNISOLVENT) | (ILL_CONDITIONED if error > RIGHT else 0)
     rounding = EPSILON * growth
-    return Facts(n, r, facts.unit, facts.fill_distance, facts.length, facts.tau, facts.condition, flags, rounding, True)
+    return Facts(n, r, facts.unit, facts.fill_distance, facts.length, facts.condition, flags, rounding, True)
 
 
 @compiled
@@ -249,8 +249,7 @@ def _fill_whole(radial: Radial, length: float, room: Room, n: int, r: int) -> No
 
 @compiled
 def _error_at(node: int, radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
-    """The sum of absolute deviations of a system's weights at one of its nodes from 1 for that node and 0 for
-    others."""
+    """The sum of absolute deviations of a system's weights at one of its nodes from 1 there and 0 elsewhere."""
     weights = room.weights[: facts.n_nodes]
     for a in range(len(room.place)):
         room.place[a] = room.nodes.positions[a, node]
@@ -294,10 +293,8 @@ def weigh(
     query: AnyArray, radial: Radial, terms: Terms, facts: Facts, room: Room, weights: AnyArray
 ) -> tuple[float, float, bool]:
     """The weights (k,) of a prepared neighborhood's places for a query (d,); return its distance from the nearest node,
-    the sum of absolute weights, and whether rounding leaves few digits.
-
-    Far from all nodes most of the right side is polynomial; what is left after subtracting that is rounding.
-    """
+    the sum of absolute weights, and whether rounding leaves few digits. Far from all nodes most of the right side is
+    polynomial; what is left after subtracting that is rounding."""
     nodes, right_side = room.nodes, room.weights[: facts.n_nodes]
     for a in range(len(query)):
         room.place[a] = (query[a] - nodes.center[a]) / facts.unit

@@ -17,6 +17,7 @@ farthest from those chosen, so the number asked for is always met. The result do
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +30,13 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.geodesics.rows import farthest_nodes
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
-from pipeline.numerics.landmarks.sampling import checked_count, farthest_points, maxmin_candidates, random_landmarks
-from pipeline.numerics.landmarks.subset import trace_greedy
+from pipeline.numerics.landmarks.sampling import (
+    checked_count,
+    farthest_points,
+    maxmin_candidates,
+    random_landmarks,
+    trace_greedy,
+)
 from pipeline.numerics.mds import double_centered
 from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.numerics.neighbors.exact import nearest_neighbors
@@ -90,18 +96,13 @@ def choose_by_points(kind: str, points: ArrayLike, n_landmarks: int, seed: int, 
         return _with_duplicates(distinct, len(array), m)
     exponent = _exponent(array)
     candidates = np.ascontiguousarray(np.ldexp(array[distinct], -exponent))
-
-    def column(place: int) -> FloatArray:
-        squared = np.empty(len(candidates))
-        _fill_squared(candidates, place, squared)
-        return squared
-
+    column = partial(_squared_from, candidates)
     if kind == "kmeans":
         chosen = _nearest_to_centers(candidates, candidates[_spread(column, len(candidates), m, seed)])
     elif kind == "trace":
         chosen = trace_greedy(_gram(candidates), m)
     else:
-        chosen = _pivots(column, len(candidates), m, seed, _gamma_in_unit(gamma, exponent))
+        chosen = _pivots(column, len(candidates), m, seed, gamma, exponent)
     return np.asarray(distinct[_continued(column, len(candidates), chosen, m)])
 
 
@@ -118,6 +119,7 @@ def choose_by_dissimilarities(
     if m >= len(distinct):
         return _with_duplicates(distinct, n, m)
     squared = squared[np.ix_(distinct, distinct)]
+    column = squared.__getitem__
     if kind == "maxmin":
         chosen = np.array([_generator(seed).integers(len(distinct))])
     elif kind == "kmeans":
@@ -125,8 +127,8 @@ def choose_by_dissimilarities(
     elif kind == "trace":
         chosen = trace_greedy(double_centered(squared), m)
     else:
-        chosen = _pivots(squared.__getitem__, len(squared), m, seed, _gamma_in_unit(gamma, exponent))
-    return np.asarray(distinct[_continued(squared.__getitem__, len(squared), chosen, m)])
+        chosen = _pivots(column, len(squared), m, seed, gamma, exponent)
+    return np.asarray(distinct[_continued(column, len(squared), chosen, m)])
 
 
 def automatic_gamma(column: Column, n_candidates: int, n_landmarks: int) -> float:
@@ -139,27 +141,19 @@ def automatic_gamma(column: Column, n_candidates: int, n_landmarks: int) -> floa
 
 
 def _checked_points(points: ArrayLike) -> AnyArray:
-    array = checks.real_array("points", points, 2)
-    checks.require_finite("points", array)
+    array = checks.finite_array("points", points, 2)
     checks.require_squarable("points", array)
     return array
 
 
 def _generator(seed: int) -> np.random.Generator:
     """A generator that draws differently from the one that drew the candidates."""
-    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
-    return np.random.default_rng([1, seed])
+    return checks.generator(seed, 1)
 
 
 def _exponent(array: AnyArray) -> int:
     """Exponent of the power of two near the largest number: in that unit no square or cube overflows."""
     return int(np.frexp(np.abs(array).max())[1])
-
-
-def _gamma_in_unit(gamma: float | None, exponent: int) -> float | None:
-    if gamma is not None:
-        checks.number_in_range("gamma", gamma, *GAMMA_RANGE)
-    return gamma_in_unit(gamma, exponent)
 
 
 def _with_duplicates(distinct: IntArray, n_candidates: int, n_landmarks: int) -> IntArray:
@@ -231,12 +225,15 @@ def _spread(column: Column, n_candidates: int, n_landmarks: int, seed: int) -> I
     return np.array(places, dtype=np.int64)
 
 
-def _pivots(column: Column, n_candidates: int, n_landmarks: int, seed: int, gamma: float | None) -> IntArray:
-    """Pivots until the kernel's residual is exhausted."""
-    width = automatic_gamma(column, n_candidates, n_landmarks) if gamma is None else gamma
-    rng = _generator(seed)
+def _pivots(
+    column: Column, n_candidates: int, n_landmarks: int, seed: int, gamma: float | None, exponent: int
+) -> IntArray:
+    """Pivots until the kernel's residual is exhausted; unlike the user's gamma, columns are in units of 2^exponent."""
+    if gamma is not None:
+        checks.number_in_range("gamma", gamma, *GAMMA_RANGE)
+    width = gamma_in_unit(gamma, exponent) or automatic_gamma(column, n_candidates, n_landmarks)
+    rng, residual = _generator(seed), np.ones(n_candidates)
     factor = np.empty((n_landmarks, n_candidates))
-    residual = np.ones(n_candidates)
     places: list[int] = []
     with threadpool_limits(1, "blas"):
         while len(places) < n_landmarks and residual.any():
@@ -258,14 +255,16 @@ def _drawn(weights: FloatArray, rng: np.random.Generator) -> int:
 
 
 @compiled
-def _fill_squared(points: AnyArray, place: int, squared: AnyArray) -> None:
+def _squared_from(points: AnyArray, place: int) -> FloatArray:
     """Squared distances (c,) of all points to one of them."""
+    squared = np.empty(len(points))
     for i in range(len(points)):
         total = 0.0
         for k in range(points.shape[1]):
             difference = np.float64(points[i, k]) - np.float64(points[place, k])
             total += difference * difference
         squared[i] = total
+    return squared
 
 
 # Candidates whose dissimilarities are looked at: their matrix takes 128 MB.

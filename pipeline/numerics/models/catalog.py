@@ -22,8 +22,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import METHODS, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
-from pipeline.numerics.extension.placement import Model
-from pipeline.numerics.mds import LandmarkModel, classical_mds, double_centered
+from pipeline.numerics.mds import LandmarkModel, Model, classical_mds, double_centered
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding
 from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
@@ -101,17 +100,8 @@ def _rightmost_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> 
     blocks = LinearOperator((2 * m, 2 * m), matvec=multiply, dtype=np.float64)
     start = np.random.default_rng(SEED_OF_START).normal(size=2 * m)
     try:
-        return np.asarray(
-            eigs(
-                blocks,
-                EIGENVALUES_AT_THE_END,
-                which="LR",
-                v0=start,
-                maxiter=MOST_RESTARTS,
-                return_eigenvectors=False,
-                rng=SEED_OF_START,
-            )
-        )
+        given: dict[str, Any] = {"v0": start, "maxiter": MOST_RESTARTS, "rng": SEED_OF_START}
+        return np.asarray(eigs(blocks, EIGENVALUES_AT_THE_END, which="LR", return_eigenvectors=False, **given))
     except ArpackNoConvergence:
         return np.empty(0, dtype=np.complex128)
 

@@ -25,10 +25,8 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.interpolation import checked_rows
-from pipeline.numerics.extension.placement import Placement
-from pipeline.numerics.mds import with_fixed_signs
-from pipeline.numerics.neighbors.products import clear, insert
+from pipeline.numerics.mds import Placement, with_fixed_signs
+from pipeline.numerics.neighbors.products import insert
 from pipeline.types import AnyArray, FloatArray
 
 # Tenfold regularizations tried before all neighbors get the same weight, their limit.
@@ -39,10 +37,8 @@ NOBODY = -1
 @dataclass(frozen=True, eq=False)
 class LlePlacer:
     """Landmarks' coordinates (m, d), unit vectors, and the eigenvalues (d,) of M that belong to them, lowest first.
-
     between (m, m), n_neighbors and regularization determine the weights of other points. An eigenvalue of 0 up to
-    rounding means that neighbors form separate groups, which that component tells apart.
-    """
+    rounding means that neighbors form separate groups, which that component tells apart."""
 
     coordinates: FloatArray
     eigenvalues: FloatArray
@@ -53,16 +49,11 @@ class LlePlacer:
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """The weighted mean of the nearest landmarks' coordinates [B eq. 16], ties by number; exactly a landmark's
-        coordinates at dissimilarity 0 from it.
-
-        The residual is the squared distance of the point from its weighted mean; 0 if dissimilarities are not Euclidean
-        and make it negative.
-        """
-        rows = checked_rows(to_landmarks, len(self.coordinates))
+        coordinates at dissimilarity 0 from it. The residual is the squared distance of the point from its weighted
+        mean; 0 if dissimilarities are not Euclidean and make it negative."""
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         neighbors, weights, residual = _reconstructed(rows, self.between, self.n_neighbors, self.regularization, False)
-        coordinates = np.empty((len(rows), self.coordinates.shape[1]))
-        _average(neighbors, weights, self.coordinates, coordinates)
-        return Placement(coordinates, residual)
+        return Placement(_averages(neighbors, weights, self.coordinates), residual)
 
 
 def locally_linear(between: ArrayLike, n_components: int, n_neighbors: int, regularization: float = 1e-3) -> LlePlacer:
@@ -76,16 +67,10 @@ def locally_linear(between: ArrayLike, n_components: int, n_neighbors: int, regu
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, m - 1, f"other landmarks, of {m}")
     checks.require_parameter("regularization", regularization)
     share = float(regularization)
-    eigenvalues, vectors = _lowest_pairs(_weights(apart, k, share), d)
+    neighbors, weights, _ = _reconstructed(apart, apart, k, share, True)
+    W = csr_array((weights.ravel(), neighbors.ravel(), np.arange(0, m * k + 1, k)), shape=(m, m))
+    eigenvalues, vectors = _lowest_pairs(W, d)
     return LlePlacer(vectors, eigenvalues, apart, k, share)
-
-
-def _weights(between: FloatArray, n_neighbors: int, regularization: float) -> csr_array:
-    """W: each landmark's weights of its nearest others."""
-    m = len(between)
-    neighbors, weights, _ = _reconstructed(between, between, n_neighbors, regularization, True)
-    starts = np.arange(0, m * n_neighbors + 1, n_neighbors)
-    return csr_array((weights.ravel(), neighbors.ravel(), starts), shape=(m, m))
 
 
 def _lowest_pairs(weights: csr_array, n_components: int) -> tuple[FloatArray, FloatArray]:
@@ -105,10 +90,8 @@ def _lowest_pairs(weights: csr_array, n_components: int) -> tuple[FloatArray, Fl
 def _reconstructed(
     rows: AnyArray, between: AnyArray, k: int, regularization: float, are_landmarks: bool
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Each row's nearest landmarks (p, k), their weights (p, k) and the squared error (p,) of their mean.
-
-    If the rows are the landmarks', none is its own neighbor.
-    """
+    """Each row's nearest landmarks (p, k), their weights (p, k) and the squared error (p,) of their mean. If the rows
+    are the landmarks', none is its own neighbor."""
     neighbors = np.empty((len(rows), k), dtype=np.int64)
     weights, errors = np.empty((len(rows), k)), np.empty(len(rows))
     distances, gram, factor = np.empty(k), np.empty((k, k)), np.empty((k, k))
@@ -120,13 +103,17 @@ def _reconstructed(
             continue
         size = _fill_gram(distances, neighbors[i], between, gram)
         _solve(gram, regularization, factor, weights[i])
-        errors[i] = max(0.0, _quadratic_form(gram, weights[i])) * size * size
+        error = 0.0
+        for j in range(k):
+            for h in range(k):
+                error += weights[i, j] * gram[j, h] * weights[i, h]
+        errors[i] = max(0.0, error) * size * size
     return neighbors, weights, errors
 
 
 @compiled
 def _find_nearest(row: AnyArray, own: int, distances: AnyArray, neighbors: AnyArray) -> None:
-    clear(distances, neighbors)
+    distances[:], neighbors[:] = np.inf, NOBODY
     last = len(distances) - 1
     for j in range(len(row)):
         if row[j] < distances[last] and j != own:
@@ -148,8 +135,7 @@ def _fill_gram(distances: AnyArray, neighbors: AnyArray, between: AnyArray, gram
 
 @compiled
 def _solve(gram: AnyArray, regularization: float, factor: AnyArray, weights: AnyArray) -> None:
-    """Weights of sum 1 proportional to (G + r I)^-1 e, with the least r tried that makes that matrix positive
-    definite."""
+    """Weights of sum 1 proportional to (G + r I)^-1 e, with the least r tried that makes that positive definite."""
     k = len(weights)
     trace = 0.0
     for j in range(k):
@@ -202,19 +188,12 @@ def _substitute(factor: AnyArray, weights: AnyArray) -> None:
 
 
 @compiled
-def _quadratic_form(gram: AnyArray, weights: AnyArray) -> float:
-    total = 0.0
-    for j in range(len(weights)):
-        for h in range(len(weights)):
-            total += weights[j] * gram[j, h] * weights[h]
-    return total
-
-
-@compiled
-def _average(neighbors: AnyArray, weights: AnyArray, coordinates: AnyArray, averages: AnyArray) -> None:
+def _averages(neighbors: AnyArray, weights: AnyArray, coordinates: AnyArray) -> FloatArray:
+    averages = np.empty((len(neighbors), coordinates.shape[1]))
     for i in range(len(averages)):
         for c in range(averages.shape[1]):
             total = 0.0
             for j in range(weights.shape[1]):
                 total += weights[i, j] * coordinates[neighbors[i, j], c]
             averages[i, c] = total
+    return averages

@@ -77,10 +77,7 @@ def inner_products(points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
 
 def squared_lengths(points: ArrayLike) -> FloatArray:
     """Inner products (p,) of points with themselves."""
-    rows = _checked("points", points)
-    lengths = np.empty(len(rows))
-    _square(rows, lengths)
-    return lengths
+    return _squared_lengths(_checked("points", points))
 
 
 def checked_vectors(points: ArrayLike, landmarks: ArrayLike) -> tuple[AnyArray, AnyArray]:
@@ -216,20 +213,20 @@ def _add_products(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2:
 
 
 @compiled
-def _square(rows: AnyArray, lengths: AnyArray) -> None:
+def _squared_lengths(rows: AnyArray) -> FloatArray:
+    lengths = np.empty(len(rows))
     for i in range(len(rows)):
         total = 0.0
         for k in range(rows.shape[1]):
             total += np.float64(rows[i, k]) * np.float64(rows[i, k])
         lengths[i] = total
+    return lengths
 
 
 @compiled
 def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
-    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros.
-
-    Rows are first divided by their largest entry, so that no square overflows or vanishes.
-    """
+    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros. Rows are first
+    divided by their largest entry, so that no square overflows or vanishes."""
     units, has_length = np.zeros(rows.shape), np.empty(len(rows), dtype=np.bool_)
     for i in range(len(rows)):
         largest, total = 0.0, 0.0
@@ -263,11 +260,9 @@ def _centered(rows: AnyArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0).
-
-    gamma is for "rbf" and "polynomial"; degree and constant for "polynomial", which is a kernel only if the constant is
-    not negative.
-    """
+    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0). gamma is
+    for "rbf" and "polynomial"; degree and constant for "polynomial", which is a kernel only if the constant is not
+    negative."""
 
     name: str
     gamma: float = 1.0
@@ -333,16 +328,14 @@ def signed_roots(squared: ArrayLike) -> FloatArray:
 def dissimilarities_from_similarities(similarities: ArrayLike, own: ArrayLike, of_landmarks: ArrayLike) -> FloatArray:
     """Signed roots (p, m) of own - 2 similarities + of_landmarks, for any similarities [T eq. 2-5]: similarities (p, m)
     of points to landmarks, own (p,) and of_landmarks (m,) of points and landmarks to themselves."""
-    to_landmarks = checks.real_array("similarities", similarities, 2, allow_empty=True)
-    to_self = checks.real_array("own", own, 1, allow_empty=True)
-    marks_to_self = checks.real_array("of_landmarks", of_landmarks, 1)
+    to_landmarks = checks.finite_array("similarities", similarities, 2, allow_empty=True)
+    to_self = checks.finite_array("own", own, 1, allow_empty=True)
+    marks_to_self = checks.finite_array("of_landmarks", of_landmarks, 1)
     if to_landmarks.shape != (len(to_self), len(marks_to_self)):
         raise InvalidInputError(
             f"similarities has shape {to_landmarks.shape}, own {to_self.shape} and of_landmarks {marks_to_self.shape}; "
             "they must be (n_points, n_landmarks), (n_points,) and (n_landmarks,)."
         )
-    for name, array in (("similarities", to_landmarks), ("own", to_self), ("of_landmarks", marks_to_self)):
-        checks.require_finite(name, array)
     own64, marks64, between = (np.asarray(a, dtype=np.float64) for a in (to_self, marks_to_self, to_landmarks))
     # In this order the result for equal similarities is exactly 0.
     return signed_roots((own64[:, None] - between) + (marks64 - between))

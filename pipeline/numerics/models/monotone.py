@@ -21,7 +21,14 @@ import numpy as np
 
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.inverse.algebra import mirror
-from pipeline.numerics.models.smacof import EPSILON, add_curvature, rounding_of, squared_lengths_from, stress_terms
+from pipeline.numerics.models.smacof import (
+    EPSILON,
+    Point,
+    add_curvature,
+    rounding_of,
+    squared_lengths_from,
+    stress_terms,
+)
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 FREE = -1
@@ -30,10 +37,8 @@ LARGE_CLASS = 256
 
 
 class MonotoneMap(NamedTuple):
-    """Dissimilarity -> interval of disparities, by knots (q,) rising from 0 with intervals [lower, upper] (q,).
-
-    Linear between knots, from the upper end of one to the lower end of the next; beyond the last, proportional.
-    """
+    """Dissimilarity -> interval of disparities, by knots (q,) rising from 0 with intervals [lower, upper] (q,). Linear
+    between knots, from the upper end of one to the lower end of the next; beyond the last, proportional."""
 
     knots: FloatArray
     lower: FloatArray
@@ -58,20 +63,11 @@ class Regression(NamedTuple):
     disparities: FloatArray
     bounds: IntArray
 
-    @property
-    def pool_sizes(self) -> FloatArray:
-        """Pairs in each pool; infinite for the last, that of dissimilarity 0, whose disparities never change."""
-        return np.append(np.diff(self.bounds).astype(np.float64), np.inf)
-
 
 @dataclass(frozen=True, eq=False)
-class MonotonePoint:
+class MonotonePoint(Point):
     """Squared stress-1 at one configuration."""
 
-    columns: FloatArray
-    value: float
-    rounding: float
-    gradient: FloatArray
     regression: Regression
     distances: FloatArray
     pools: AnyArray
@@ -82,7 +78,8 @@ class MonotonePoint:
         m = len(self.distances)
         product = np.zeros_like(direction)
         add_curvature(self.columns, self.pulls, np.ones((1, m)), direction, product)
-        sizes = self.regression.pool_sizes
+        # Pairs in each pool; the disparities of the last, that of dissimilarity 0, never change.
+        sizes = np.append(np.diff(self.regression.bounds).astype(np.float64), np.inf)
         means = np.zeros_like(sizes)
         _add_rates(self.columns, direction, self.distances, self.pools, means)
         means /= sizes
@@ -115,9 +112,8 @@ class MonotoneStress:
 
     def at(self, columns: FloatArray) -> MonotonePoint:
         m = columns.shape[1]
-        distances, targets = np.empty((m, m)), np.zeros((m, m))
-        _fill_distances(columns, distances)
-        regression, pools = self._disparities(distances, targets)
+        distances = _distances(columns)
+        regression, targets, pools = self._disparities(distances)
         misfit, gradient, pulls = stress_terms(columns, targets, np.ones((1, m)))
         mass = _mass(columns)
         value = misfit / mass
@@ -135,20 +131,16 @@ class MonotoneStress:
         inner[1:-1] = (lower[1:-1] == upper[:-2]) & (upper[1:-1] == lower[2:]) & (lower[1:-1] == upper[1:-1])
         return MonotoneMap(knots[~inner], lower[~inner], upper[~inner])
 
-    def _disparities(self, distances: FloatArray, targets: FloatArray) -> tuple[Regression, AnyArray]:
-        """The regression, whose disparities fill `targets`, and the pools (m, m)."""
+    def _disparities(self, distances: FloatArray) -> tuple[Regression, FloatArray, AnyArray]:
+        """The regression, its disparities (m, m) and the pools (m, m)."""
         from scipy.optimize import isotonic_regression  # slow to import
 
         values = distances.ravel()[self._order]
         found = isotonic_regression(self._with_sorted_classes(values))
         regression = Regression(np.asarray(found.x), np.asarray(found.blocks))
-        n_pools = len(regression.bounds) - 1
-        pools = np.full(distances.shape, n_pools, dtype=np.int32)
-        pool = np.repeat(np.arange(n_pools, dtype=np.int32), np.diff(regression.bounds))
-        _scatter(values, self._order, self._starts, regression.disparities, pool, targets.ravel(), pools.ravel())
-        mirror(targets, len(targets))
-        mirror(pools, len(pools))
-        return regression, pools
+        pool = np.repeat(np.arange(len(regression.bounds) - 1, dtype=np.int32), np.diff(regression.bounds))
+        order = self._order, self._starts
+        return regression, *_scattered(len(distances), values, *order, regression.disparities, pool)
 
     def _with_sorted_classes(self, values: FloatArray) -> FloatArray:
         values = values.copy()
@@ -174,24 +166,21 @@ def _sort_slices(values: AnyArray, bounds: AnyArray) -> None:
 
 
 @compiled
-def _fill_distances(columns: AnyArray, distances: AnyArray) -> None:
+def _distances(columns: AnyArray) -> FloatArray:
+    distances = np.empty((columns.shape[1], columns.shape[1]))
     for i in range(len(distances)):
         squared_lengths_from(columns, i, distances[i])
         for j in range(len(distances)):
             distances[i, j] = math.sqrt(distances[i, j])
+    return distances
 
 
 @compiled
-def _scatter(
-    values: AnyArray,
-    order: AnyArray,
-    starts: AnyArray,
-    disparities: AnyArray,
-    pool: AnyArray,
-    targets: AnyArray,
-    pools: AnyArray,
-) -> None:
-    """Clip distances to the intervals of their classes, and note the pool of the end that they were clipped to."""
+def _scattered(
+    m: int, values: AnyArray, order: AnyArray, starts: AnyArray, disparities: AnyArray, pool: AnyArray
+) -> tuple[FloatArray, AnyArray]:
+    """Distances (m, m) clipped to the intervals of their classes, and the pool of the end that they were clipped to."""
+    targets, pools = np.zeros(m * m), np.full(m * m, pool[-1] + 1, dtype=np.int32)
     for which in range(len(starts) - 1):
         first, last = starts[which], starts[which + 1] - 1
         lower, upper = disparities[first], disparities[last]
@@ -202,6 +191,10 @@ def _scatter(
                 pools[order[place]] = FREE
             else:
                 pools[order[place]] = pool[first] if distance <= lower else pool[last]
+    both = targets.reshape(m, m), pools.reshape(m, m)
+    mirror(both[0], m)
+    mirror(both[1], m)
+    return both
 
 
 @compiled

@@ -15,6 +15,7 @@ row; `pulls` (m, m) is w t/d, 0 where d = 0.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -41,24 +42,22 @@ MAJORIZATIONS, MAJORIZED_PAIRS = (40, 1000), 40_000_000
 PRODUCTS, PRODUCT_PAIRS = (4000, 40_000), 5_000_000_000
 
 
-class Point(Protocol):
+@dataclass(frozen=True, eq=False)
+class Point(ABC):
     """An objective at one configuration: its value, the value's rounding error and its derivatives."""
 
-    @property
-    def columns(self) -> FloatArray: ...
-    @property
-    def value(self) -> float: ...
-    @property
-    def rounding(self) -> float: ...
-    @property
-    def gradient(self) -> FloatArray: ...
+    columns: FloatArray
+    value: float
+    rounding: float
+    gradient: FloatArray
+
+    @abstractmethod
     def curvature(self, direction: FloatArray) -> FloatArray:
         """The second derivative applied to a direction (d, m)."""
-        ...
 
+    @abstractmethod
     def preconditioned(self, gradient: FloatArray) -> FloatArray:
         """The step against a gradient (d, m); for the point's own gradient, its Guttman step."""
-        ...
 
 
 class Objective(Protocol):
@@ -74,13 +73,9 @@ class Minimum(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class StressPoint:
+class StressPoint(Point):
     """Raw stress at one configuration; `factor` is that of V, or None if V is m I on all gradients."""
 
-    columns: FloatArray
-    value: float
-    rounding: float
-    gradient: FloatArray
     pulls: FloatArray
     weights: FloatArray
     factor: FloatArray | None
@@ -151,8 +146,7 @@ def _relative(step: FloatArray, point: Point) -> float:
 
 
 def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
-    """Guttman transforms until their steps are small, and their number; they find the start's valley from any
-    distance."""
+    """Guttman transforms until their steps are small, and their number; from any distance they find the valley."""
     point = objective.at(columns)
     most = int(np.clip(MAJORIZED_PAIRS // columns.shape[1] ** 2, *MAJORIZATIONS))
     for n_steps in range(most):
@@ -164,8 +158,7 @@ def majorize(objective: Objective, columns: FloatArray) -> tuple[Point, int]:
 
 
 class Step(NamedTuple):
-    """A Newton step, the decrease the quadratic model predicts, its length in the norm of V, whether the radius cut
-    it."""
+    """A Newton step, the decrease its model predicts, its length in the norm of V, whether the radius cut it."""
 
     move: FloatArray
     predicted: float
@@ -194,10 +187,8 @@ def _slope(point: Point) -> float:
 
 
 def _newton_step(point: Point, radius: float) -> Step:
-    """Steihaug's conjugate gradients: towards the model's minimum, up to the radius or along negative curvature.
-
-    s step, r residual, p direction, z preconditioned residual; ss, sp and pp are products in the norm of V.
-    """
+    """Steihaug's conjugate gradients: towards the model's minimum, up to the radius or along negative curvature. s
+    step, r residual, p direction, z preconditioned residual; ss, sp and pp are products in the norm of V."""
     s, r = np.zeros_like(point.gradient), point.gradient
     p = point.preconditioned(r)
     rz = -float(np.vdot(r, p))

@@ -34,9 +34,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.extension.interpolation import checked_rows
-from pipeline.numerics.extension.placement import Placement
-from pipeline.numerics.mds import count_positive, with_fixed_signs
+from pipeline.numerics.mds import Placement, add_multiple, count_positive, eigenpairs, with_fixed_signs
 from pipeline.numerics.models.metrics import automatic_gamma_of as automatic_gamma_of
 from pipeline.numerics.models.metrics import squared_distances, unit_rows
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -53,12 +51,10 @@ POINTS_PER_BLOCK = 128
 
 @dataclass(frozen=True, eq=False)
 class NystromPlacer:
-    """Landmarks' coordinates (m, d), and what placing other points needs.
-
-    eigenvalues (d,) and the whole spectrum (m,), largest first, are those of the normalized kernel between landmarks,
-    degrees (m,) its row sums before normalization. `affinity`: rows are affinities, and gamma is not used.
-    `clustering`: coordinates of spectral clustering rather than Laplacian eigenmaps.
-    """
+    """Landmarks' coordinates (m, d), and what placing other points needs. eigenvalues (d,) and the whole spectrum (m,),
+    largest first, are those of the normalized kernel between landmarks, degrees (m,) its row sums before normalization.
+    `affinity`: rows are affinities, and gamma is not used. `clustering`: coordinates of spectral clustering rather than
+    Laplacian eigenmaps."""
 
     coordinates: FloatArray
     eigenvalues: FloatArray
@@ -71,20 +67,15 @@ class NystromPlacer:
 
     def place(self, to_landmarks: AnyArray) -> Placement:
         """Place points by dissimilarities (p, m), not squared, or by affinities, to the landmarks [B eq. 11, sec. 4.2].
-
         The residual is the share of a normalized kernel row's squared length that the Nystrom formula leaves
         unexplained [B eq. 13]: 0 for a combination of the kept eigenvectors and the trivial one, 1 far away, where only
-        one landmark counts.
-        """
-        rows = checked_rows(to_landmarks, len(self.coordinates))
+        one landmark counts."""
+        rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         loadings = self.coordinates / np.sqrt(self.degrees)[:, None] if self.clustering else self.coordinates
         sums, roots = affinity_sums(
             rows, loadings, 1.0 / self.degrees, self.gamma, self.affinity, skip_zeros=not self.clustering
         )
-        return self._placement(sums, roots)
-
-    def _placement(self, sums: FloatArray, roots: FloatArray) -> Placement:
-        """From sums (d + 2, p) over affinities in units of each point's largest, and the roots (p,) of those."""
+        # Sums (d + 2, p) are over affinities in units of each point's largest, which has the roots (p,).
         total = sums[-1]
         # NaN where no affinity is above 0.
         with np.errstate(invalid="ignore"):
@@ -107,7 +98,7 @@ def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, aff
     trivial = np.sqrt(degrees / degrees.sum())
     # Removed from the spectrum rather than skipped: among groups without affinity 1 is a repeated eigenvalue, and the
     # first vector of its space is arbitrary.
-    eigenvalues, vectors = _pairs(_normalized(kernel, degrees) - np.multiply.outer(trivial, trivial))
+    eigenvalues, vectors = eigenpairs(_normalized(kernel, degrees) - np.multiply.outer(trivial, trivial))
     others = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
     spectrum = np.concatenate([[1.0], others])
     _require_positive(n_components, count_positive(spectrum) - 1, "besides the trivial one")
@@ -116,11 +107,10 @@ def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, aff
 
 
 def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
-    """The eigenvectors for spectral clustering, including the first [B sec. 2.2]; arguments as for
-    `laplacian_eigenmaps`."""
+    """Eigenvectors for spectral clustering, the first included [B sec. 2.2]; arguments as for `laplacian_eigenmaps`."""
     kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=True)
     degrees = _degrees(kernel)
-    spectrum, vectors = _pairs(_normalized(kernel, degrees))
+    spectrum, vectors = eigenpairs(_normalized(kernel, degrees))
     _require_positive(n_components, count_positive(spectrum), "in all")
     coordinates = np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
     return NystromPlacer(coordinates, spectrum[:n_components].copy(), spectrum, degrees, float(gamma), affinity, True)
@@ -129,14 +119,12 @@ def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affi
 def cluster_centers(coordinates: ArrayLike, n_clusters: int, seed: int) -> FloatArray:
     """Centers (c, d) of the clusters of the directions of rows (m, d) [B sec. 2.2]: k-means on unit rows, the best of
     some seeded starts, numbered by their first row. Rows of zeros have no direction and are left out."""
-    rows = np.ascontiguousarray(checks.real_array("coordinates", coordinates, 2))
-    checks.require_finite("coordinates", rows)
-    checks.integer_in_range("seed", seed, 0, None, "a seed of numpy's generator")
+    rows = np.ascontiguousarray(checks.finite_array("coordinates", coordinates, 2))
+    rng = checks.generator(seed)
     units, has_direction = unit_rows(rows)
     units = units[has_direction]
     n_distinct = len(np.unique(units, axis=0))
     c = checks.integer_in_range("n_clusters", n_clusters, 1, n_distinct, f"there are {n_distinct} distinct directions")
-    rng = np.random.default_rng(seed)
     found = [_refined(units, _spread_start(units, c, rng)) for _ in range(RESTARTS)]
     centers = min(found, key=lambda centers: float(squared_distances(units, centers).min(axis=1).sum()))
     labels = squared_distances(units, centers).argmin(axis=1)
@@ -217,14 +205,6 @@ def _normalized(kernel: FloatArray, degrees: FloatArray) -> FloatArray:
     return np.asarray(kernel / np.multiply.outer(roots, roots))
 
 
-def _pairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """All eigenvalues (m,) and vectors (m, m), largest first."""
-    # The bytes of a decomposition depend on the number of threads.
-    with threadpool_limits(1, "blas"):
-        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
-    return eigenvalues[::-1].copy(), vectors[:, ::-1]
-
-
 def _require_positive(n_components: int, available: int, which: str) -> None:
     if n_components > available:
         remedy = f"use n_components from 1 to {available}, or another gamma" if available else "use another gamma"
@@ -239,11 +219,9 @@ def affinity_sums(
     rows: AnyArray, factors: AnyArray, square_factors: AnyArray, gamma: float, affinity: bool, skip_zeros: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Sums over landmarks of the affinities K of points, in units of each point's largest, and that one's root (p,).
-
     Affinities are exp(-gamma rows^2) or, with `affinity`, the rows (p, m) themselves; with `skip_zeros` an entry of 0
     counts as affinity 0. The sums (d + 2, p) are of K factors (m, d), of K^2 square_factors (m,), and of K; they run
-    over the landmarks in order and stay in range however far a point is.
-    """
+    over the landmarks in order and stay in range however far a point is."""
     n_points, m = rows.shape
     d = factors.shape[1]
     sums, roots = np.empty((d + 2, n_points)), np.empty(n_points)
@@ -257,8 +235,8 @@ def affinity_sums(
         for i in range(m):
             _fill_affinities(block, i, gamma, affinity, skip_zeros, origins, terms)
             for k in range(d):
-                _add(totals[k], terms, factors[i, k], size)
-            _add(totals[d + 1], terms, 1.0, size)
+                add_multiple(totals[k, :size], terms, factors[i, k])
+            add_multiple(totals[d + 1, :size], terms, 1.0)
             for j in range(size):
                 totals[d, j] += terms[j] * terms[j] * square_factors[i]
         sums[:, first : first + size] = totals[:, :size]
@@ -272,7 +250,7 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
     the Frobenius norm, A^+ without eigenvalues below rounding.
     """
     a, b, c = (
-        checks.real_array(*named, 2).astype(np.float64)
+        checks.finite_array(*named, 2).astype(np.float64)
         for named in (("between", between), ("to_landmarks", to_landmarks), ("sample", sample))
     )
     if a.shape != (b.shape[1], b.shape[1]) or c.shape != (len(b), len(b)):
@@ -280,20 +258,12 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
             f"between has shape {a.shape}, to_landmarks {b.shape} and sample {c.shape}; they must be (m, m), (s, m) "
             "and (s, s)."
         )
-    for name, array in (("between", a), ("to_landmarks", b), ("sample", c)):
-        checks.require_finite(name, array)
     with threadpool_limits(1, "blas"):
         eigenvalues, vectors = eigh(a, driver="evd")
         kept = np.abs(eigenvalues) > len(a) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
         parts = b @ vectors[:, kept]
         missed = c - (parts / eigenvalues[kept]) @ parts.T
         return float(np.linalg.norm(missed) / np.linalg.norm(c))
-
-
-@compiled
-def _add(totals: AnyArray, terms: AnyArray, factor: float, size: int) -> None:
-    for j in range(size):
-        totals[j] += factor * terms[j]
 
 
 @compiled

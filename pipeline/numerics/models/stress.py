@@ -27,10 +27,8 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.numerics.extension.interpolation import checked_rows
-from pipeline.numerics.extension.placement import Placement
 from pipeline.numerics.extension.stress import SAME_PLACE, frame_of, settle
-from pipeline.numerics.mds import classical_mds, with_fixed_signs
+from pipeline.numerics.mds import Placement, classical_mds, with_fixed_signs
 from pipeline.numerics.models.monotone import MonotoneMap, MonotonePoint, MonotoneStress
 from pipeline.numerics.models.smacof import Point, WeightedStress, minimize
 from pipeline.types import AnyArray, FloatArray
@@ -74,28 +72,24 @@ class StressPlacer:
     residual_degree: ClassVar[int] = 1
 
     def place(self, to_landmarks: AnyArray) -> Placement:
-        """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes do not depend on other rows.
-
-        The residual is the root mean square, with the method's weights, of distances less dissimilarities (disparities
-        for non-metric scaling). With n_neighbors <= d a point's place may not be unique.
-        """
-        rows = self._checked(to_landmarks)
-        unit = _unit(self.coordinates)
+        """Place points by their dissimilarities (p, m) to the landmarks; a row's bytes do not depend on other rows. The
+        residual is the root mean square, with the method's weights, of distances less dissimilarities (disparities for
+        non-metric scaling). With n_neighbors <= d a point's place may not be unique."""
+        rows, unit = checks.rows_to_landmarks(to_landmarks, len(self.coordinates)), _unit(self.coordinates)
+        if len(rows):
+            in_units = np.array([rows.max() / np.float64(unit)])
+            checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
         frame = frame_of(self.coordinates / unit)
         slack = self.stress**2 if self.kind == NONMETRIC else 0.0
+        fitted = MonotoneMap(self.knots, self.lower, self.upper)
         coordinates, residual = np.empty((len(rows), self.coordinates.shape[1])), np.empty(len(rows))
         for first in range(0, len(rows), ROWS_PER_PASS):
             part = slice(first, first + ROWS_PER_PASS)
             some = np.ascontiguousarray(rows[part], dtype=np.float64)
-            lower, upper = self._intervals(some)
+            lower, upper = fitted.intervals(some) if self.kind == NONMETRIC else (some, some)
             weights = self._weights(some, unit)
             coordinates[part], residual[part] = settle(frame, some, (lower / unit, upper / unit), weights, slack)
         return Placement(coordinates * unit, residual * unit)
-
-    def _intervals(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        if self.kind != NONMETRIC:
-            return rows, rows
-        return MonotoneMap(self.knots, self.lower, self.upper).intervals(rows)
 
     def _weights(self, rows: FloatArray, unit: float) -> FloatArray:
         if self.kind != SAMMON:
@@ -104,13 +98,6 @@ class StressPlacer:
         if not self.n_neighbors:
             return np.asarray(weights)
         return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
-
-    def _checked(self, to_landmarks: AnyArray) -> AnyArray:
-        rows = checked_rows(to_landmarks, len(self.coordinates))
-        if len(rows):
-            in_units = np.array([rows.max() / np.float64(_unit(self.coordinates))])
-            checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
-        return rows
 
 
 def metric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
@@ -121,17 +108,14 @@ def metric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
 
 
 def nonmetric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
-    """Scale m landmarks by the order of their dissimilarities (m, m) alone; the size is that of the classical
-    configuration."""
+    """Scale m landmarks by the order of their dissimilarities (m, m); the size is that of classical scaling."""
     delta, unit = _checked(between, n_components)
     return _fitted(_Problem(NONMETRIC, delta, MonotoneStress(delta)), n_components, unit)
 
 
 def sammon(between: ArrayLike, n_components: int, n_neighbors: int | None = None) -> StressPlacer:
-    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: relative errors count.
-
-    With `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as in classical scaling.
-    """
+    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: relative errors count. With
+    `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as in classical scaling."""
     delta, unit = _checked(between, n_components)
     floor = max(FLOOR_OF_SMALLEST * float(delta[delta > 0].min()), FLOOR_OF_LARGEST * float(delta.max()))
     weights, radii, k = 1 / np.maximum(delta, floor), np.empty(0), 0
@@ -244,8 +228,7 @@ def _classical_start(delta: FloatArray, n_components: int) -> FloatArray:
 
 
 def _jiggled(start: FloatArray) -> FloatArray:
-    """A start without coincidences, which are peaks of stress that no derivative shows, and without empty
-    components."""
+    """A start without coincidences, peaks of stress that no derivative shows, and without empty components."""
     rng = np.random.default_rng(SEED)
     size = math.sqrt(float((start**2).sum()) / len(start))
     scale = np.where(start.any(axis=0), JIGGLE, FILLING) * size

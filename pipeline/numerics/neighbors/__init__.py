@@ -1,5 +1,3 @@
 """Nearest neighbors, exactly ranked: by trees in few dimensions, by matrix products in many, and within a radius."""
 
-from pipeline.numerics.neighbors.exact import nearest_neighbors
-
-__all__ = ["nearest_neighbors"]
+from pipeline.numerics.neighbors.exact import nearest_neighbors as nearest_neighbors

@@ -15,9 +15,8 @@ from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors.products import (
     PORTION,
+    Lists,
     Portion,
-    clear,
-    distance_between,
     distance_of_rows,
     insert,
     insert_into_row,
@@ -37,6 +36,8 @@ DIRECT_BLOCK = 256
 MANY_ASKED = 8
 # Points in a portion per neighbor asked for, if that makes more than PORTION.
 POINTS_PER_NEIGHBOR = 128
+# Queries per call of a tree, whose results stay small beside the points.
+QUERIES_AT_ONCE = 1 << 14
 # Generous bound on the relative rounding of the k-d tree's distances.
 TREE_MARGIN = 1e-9
 
@@ -45,9 +46,7 @@ def nearest_neighbors(
     reference: ArrayLike, queries: ArrayLike, n_neighbors: int, n_jobs: int = 1
 ) -> tuple[FloatArray, IntArray]:
     """Euclidean distances (p, k) and row numbers (p, k) of each query's k nearest reference points, nearest first.
-
-    `n_jobs` is for the tree that serves up to 10 dimensions; above, BLAS uses its own threads.
-    """
+    `n_jobs` is for the tree that serves up to 10 dimensions; above, BLAS uses its own threads."""
     points = checks.real_array("reference", reference, 2)
     targets = checks.real_array("queries", queries, 2)
     if targets.shape[1] != points.shape[1]:
@@ -82,19 +81,19 @@ class NeighborSearch:
     def __init__(self, points: AnyArray, use_tree: bool | None = None) -> None:
         self.points = points
         wants_tree = points.shape[1] <= KD_TREE_MAX_DIMENSION if use_tree is None else use_tree
-        self._tree = KDTree(points) if wants_tree else None
+        self._tree = LabelledTree(points, np.arange(len(points))) if wants_tree else None
         self._portions: dict[int, list[Portion]] = {}
 
     def query(self, queries: AnyArray, k: int, n_jobs: int = 1) -> tuple[FloatArray, IntArray]:
         """Distances (p, k) and row numbers (p, k), nearest first, ties by row."""
         distances = np.full((len(queries), k), np.inf)
         indices = np.full((len(queries), k), -1, dtype=np.int64)
+        nobody = np.full(len(queries), -1)
         if self._tree is not None:
-            self._by_tree(self._tree, queries, n_jobs, distances, indices)
+            self._tree.refine(queries, nobody, distances, indices, n_jobs)
         elif MANY_ASKED * k > len(self.points):
             self._by_sorting(queries, distances, indices)
         else:
-            nobody = np.full(len(queries), -1)
             for portion in self._portions_for(k):
                 portion.refine(queries, nobody, distances, indices)
         return distances, indices
@@ -106,60 +105,75 @@ class NeighborSearch:
             self._portions[size] = list(local_portions(self.points, size))
         return self._portions[size]
 
-    def _by_tree(self, tree: KDTree, queries: AnyArray, n_jobs: int, distances: FloatArray, indices: IntArray) -> None:
-        """Ask the tree for a few more than k; rows whose ties may run beyond those are ranked against all points."""
-        k = distances.shape[1]
-        open_rows = np.arange(len(queries))
-        for n_candidates in (k + 1, 4 * k + 16):
-            if len(open_rows) == 0 or n_candidates >= len(self.points):
-                break
-            answer = tree.query(queries[open_rows], k=n_candidates, workers=n_jobs)
-            proposed, candidates = (np.reshape(part, (-1, n_candidates)) for part in answer)
-            # Complete if a candidate lies clearly beyond the k-th: no other point can tie with that.
-            complete = proposed[:, -1] > proposed[:, k - 1] * (1 + TREE_MARGIN)
-            places, rows = np.arange(len(self.points)), open_rows[complete]
-            nobody, proposals = np.full(len(queries), -1), candidates[complete].astype(np.int64)
-            insert_labelled(self.points, places, queries, nobody, rows, proposals, distances, indices)
-            open_rows = open_rows[~complete]
-        _rank_all(self.points, queries, open_rows, distances, indices)
-
     def _by_sorting(self, queries: AnyArray, distances: FloatArray, indices: IntArray) -> None:
         """For many neighbors per query: sorting all distances is faster than inserting each into a list."""
         k, step = distances.shape[1], max(1, SORTED_ENTRIES // len(self.points))
         columns = np.ascontiguousarray(self.points.T, dtype=np.float64)
         for first in range(0, len(queries), step):
             block = slice(first, first + step)
-            apart = np.empty((len(queries[block]), len(self.points)))
-            _all_distances(columns, queries[block], apart)
+            apart = _all_distances(columns, queries[block])
             indices[block] = np.argsort(apart, axis=1, kind="stable")[:, :k]
             distances[block] = np.take_along_axis(apart, indices[block], axis=1)
 
 
 @compiled
-def _all_distances(columns: AnyArray, queries: AnyArray, apart: AnyArray) -> None:
+def _all_distances(columns: AnyArray, queries: AnyArray) -> FloatArray:
+    apart = np.empty((len(queries), columns.shape[1]))
     for i in range(len(queries)):
         for first in range(0, columns.shape[1], DIRECT_BLOCK):
             _squared_distances(columns, first, queries[i], apart[i, first : first + DIRECT_BLOCK])
         apart[i] = np.sqrt(apart[i])
+    return apart
 
 
-@compiled
-def _rank_all(points: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray, indices: AnyArray) -> None:
-    for i in rows:
-        clear(distances[i], indices[i])
-        for row in range(len(points)):
-            insert(distances[i], indices[i], distance_between(points[row], queries[i]), row)
+class LabelledTree:
+    """A k-d tree of points (n, D), each known by a label (n,), which breaks ties."""
+
+    def __init__(self, points: AnyArray, labels: IntArray) -> None:
+        self._points, self._labels = points, labels
+        self._tree = KDTree(points, leafsize=16)
+
+    def refine(
+        self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, n_threads: int = 1
+    ) -> None:
+        """Insert these points into the k nearest of queries, in place: distances (p, k) and labels (p, k). Lists start
+        with distance inf and label -1. A point with a query's own label is skipped."""
+        for first in range(0, len(queries), QUERIES_AT_ONCE):
+            block = slice(first, first + QUERIES_AT_ONCE)
+            self._refine_block(queries[block], own[block], distances[block], found[block], n_threads)
+
+    def _refine_block(
+        self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, n_threads: int
+    ) -> None:
+        """Ask the tree for a few more than k; where ties may run beyond those, for more, then for all that tie."""
+        k = distances.shape[1]
+        rows = np.arange(len(queries))
+        for n_candidates in (k + 2, 4 * k + 16):
+            n_asked = min(n_candidates, len(self._points))
+            before = distances[rows], found[rows]
+            answer = self._tree.query(queries[rows], k=np.arange(1, n_asked + 1), workers=n_threads)
+            apart, places = map(np.asarray, answer)
+            insert_labelled(self._points, self._labels, queries, own, rows, places, (distances, found))
+            if n_asked == len(self._points):
+                return
+            # Complete if a candidate lies clearly beyond the k-th: no other point can tie with that.
+            open_rows = apart[:, -1] <= distances[rows, -1] * (1 + TREE_MARGIN)
+            rows = rows[open_rows]
+            radii = distances[rows, -1] * (1 + TREE_MARGIN)
+            distances[rows], found[rows] = (part[open_rows] for part in before)
+            if not len(rows):
+                return
+        for row, radius in zip(rows, radii, strict=True):
+            tied = np.array([self._tree.query_ball_point(queries[row], radius)], dtype=np.int64)
+            insert_labelled(self._points, self._labels, queries, own, np.array([row]), tied, (distances, found))
 
 
 def refine_neighbors(
     points: AnyArray, rows: IntArray, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray
 ) -> None:
     """Insert more points, known by their `rows`, into the k nearest of queries, in place: distances (p, k) and rows (p,
-    k).
-
-    Lists start with distance inf and row -1. A query's own row is skipped. The result is exact, ties by row, in
-    whatever batches and order points come.
-    """
+    k). Lists start with distance inf and row -1. A query's own row is skipped. The result is exact, ties by row, in
+    whatever batches and order points come."""
     if points.shape[1] <= KD_TREE_MAX_DIMENSION:
         columns = np.ascontiguousarray(points.T, dtype=np.float64)
         _refine_few_columns(columns, rows, queries, own, distances, found)
@@ -211,21 +225,15 @@ def _squared_limit(distances: AnyArray) -> float:
 
 @compiled
 def insert_labelled(
-    points: AnyArray,
-    labels: AnyArray,
-    queries: AnyArray,
-    own: AnyArray,
-    rows: AnyArray,
-    candidates: AnyArray,
-    distances: AnyArray,
-    found: AnyArray,
+    points: AnyArray, labels: AnyArray, queries: AnyArray, own: AnyArray, rows: AnyArray, places: AnyArray, lists: Lists
 ) -> None:
-    """Insert candidates (r, c), given by their places among the points, into the lists of these rows of the queries."""
+    """Insert candidates, given by their places (r, c) among the points, into the lists of these rows of the queries."""
+    distances, found = lists
     for j in range(len(rows)):
         i = rows[j]
         n_found = n_listed(found, i)
-        for c in range(candidates.shape[1]):
-            place = candidates[j, c]
+        for c in range(places.shape[1]):
+            place = places[j, c]
             if labels[place] != own[i]:
                 apart = distance_of_rows(points, place, queries, i)
                 n_found = insert_into_row(distances, found, i, n_found, apart, labels[place])

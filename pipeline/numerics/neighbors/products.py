@@ -10,18 +10,15 @@ Lists of nearest points are sorted by distance, ties by row; the result does not
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray, IntArray
 
-
-@compiled
-def clear(distances: AnyArray, indices: AnyArray) -> None:
-    distances[:] = np.inf
-    indices[:] = -1
+# Distances (p, k) and rows (p, k) of the nearest points of p queries.
+Lists: TypeAlias = tuple[AnyArray, AnyArray]
 
 
 @compiled
@@ -39,22 +36,9 @@ def insert(distances: AnyArray, indices: AnyArray, distance: float, row: int) ->
 
 
 @compiled
-def distance_between(a: AnyArray, b: AnyArray) -> float:
-    """Rooted before ranking: squares that differ may have equal roots, and ties are those of the returned roots."""
-    total = 0.0
-    for k in range(len(a)):
-        difference = np.float64(a[k]) - np.float64(b[k])
-        total += difference * difference
-    return math.sqrt(total)
-
-
-@compiled
 def insert_into_row(distances: AnyArray, indices: AnyArray, row: int, n_found: int, distance: float, index: int) -> int:
-    """`insert` into one of many lists, of which `n_found` places are filled; return how many are filled then.
-
-    For inner loops: no slices, unsigned indices (signed ones are checked for being negative), and only filled places
-    move.
-    """
+    """`insert` into one of many lists, of which `n_found` places are filled; return how many are filled then. For inner
+    loops: no slices, unsigned indices (signed ones are checked for being negative), and only filled places move."""
     i, place = np.uint64(row), np.uint64(min(n_found, distances.shape[1] - 1))
     if n_found > place and (
         distance > distances[i, place] or (distance == distances[i, place] and index > indices[i, place])
@@ -81,7 +65,7 @@ def n_listed(indices: AnyArray, row: int) -> int:
 
 @compiled
 def distance_of_rows(points: AnyArray, i: int, others: AnyArray, j: int) -> float:
-    """`distance_between` two rows, to the bit."""
+    """Rooted before ranking: squares that differ may have equal roots, and ties are those of the returned roots."""
     one, other, total = np.uint64(i), np.uint64(j), 0.0
     for k in range(points.shape[1]):
         axis = np.uint64(k)
@@ -137,8 +121,7 @@ def local_pieces(points: AnyArray, at_most: int) -> Iterator[IntArray]:
 
 def _alike(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
     center = points.mean(axis=0, dtype=np.float64)
-    squares = np.empty(len(points))
-    _squared_lengths(points, center, squares)
+    squares = _squared_lengths(points, center)
     longest, middle = squares.max(), np.partition(squares, len(squares) // 2)[len(squares) // 2]
     if longest > FAR * middle:
         far = squares > FAR * middle
@@ -146,46 +129,6 @@ def _alike(points: AnyArray, rows: IntArray) -> Iterator["Portion"]:
             yield from _alike(points[part], rows[part])
     else:
         yield Portion(points, rows, center, math.sqrt(longest))
-
-
-class Portion:
-    """Points (n, D) that are searched together, each known by a row (n,), which breaks ties. center: any place among
-    them; longest: the distance of the farthest from it."""
-
-    def __init__(self, points: AnyArray, rows: IntArray, center: FloatArray, longest: float) -> None:
-        self._points, self._rows = points, rows
-        self._center, self._longest = center, longest
-        self._exponent = max(LEAST_EXPONENT, math.frexp(longest)[1])
-        self._factors = np.empty((len(points), points.shape[1] + 1), dtype=np.float32)
-        _convert_points(points, center, math.ldexp(1.0, -self._exponent), self._factors)
-
-    def refine(
-        self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, among: IntArray | None = None
-    ) -> None:
-        """Insert these points into the lists of the k nearest of all queries, or of those `among` them, in place."""
-        chosen = np.arange(len(queries)) if among is None else among
-        step = max(1, min(len(chosen), BLOCK_ENTRIES // len(self._points)))
-        room = self.room(step)
-        for first in range(0, len(chosen), step):
-            block = self.multiply(queries, chosen[first : first + step], distances[:, -1], room)
-            _refine_block(self._points, self._rows, queries, own, block, room.products, room.bounds, distances, found)
-
-    def room(self, n_queries: int) -> "Room":
-        n_points, n_factors = self._factors.shape
-        return Room(
-            np.empty(n_queries, dtype=np.int64),
-            np.empty((n_queries, n_factors), dtype=np.float32),
-            np.empty((n_queries, n_points), dtype=np.float32),
-            np.empty((n_queries, 3)),
-        )
-
-    def multiply(self, queries: AnyArray, among: IntArray, limits: FloatArray, room: "Room") -> IntArray:
-        """Fill in products and bounds of those queries `among` all that may have points within their limits (p,);
-        return them."""
-        sizes = self._exponent, self._longest
-        n_near = _convert_queries(queries, among, limits, self._center, *sizes, room.near, room.factors, room.bounds)
-        np.matmul(room.factors[:n_near], self._factors.T, out=room.products[:n_near])
-        return room.near[:n_near]
 
 
 class Room(NamedTuple):
@@ -198,10 +141,49 @@ class Room(NamedTuple):
     bounds: FloatArray
 
 
+class Portion:
+    """Points (n, D) that are searched together, each known by a row (n,), which breaks ties. center: any place among
+    them; longest: the distance of the farthest from it."""
+
+    def __init__(self, points: AnyArray, rows: IntArray, center: FloatArray, longest: float) -> None:
+        self._points, self._rows = points, rows
+        self._center, self._longest = center, longest
+        self._exponent = max(LEAST_EXPONENT, math.frexp(longest)[1])
+        self._factors = _factors(points, center, math.ldexp(1.0, -self._exponent))
+
+    def refine(
+        self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, among: IntArray | None = None
+    ) -> None:
+        """Insert these points into the lists of the k nearest of all queries, or of those `among` them, in place."""
+        chosen = np.arange(len(queries)) if among is None else among
+        step = max(1, min(len(chosen), BLOCK_ENTRIES // len(self._points)))
+        room = self.room(step)
+        for first in range(0, len(chosen), step):
+            block = self.multiply(queries, chosen[first : first + step], distances[:, -1], room)
+            _refine_block(self._points, self._rows, queries, own, block, room, (distances, found))
+
+    def room(self, n_queries: int) -> Room:
+        n_points, n_factors = self._factors.shape
+        return Room(
+            np.empty(n_queries, dtype=np.int64),
+            np.empty((n_queries, n_factors), dtype=np.float32),
+            np.empty((n_queries, n_points), dtype=np.float32),
+            np.empty((n_queries, 3)),
+        )
+
+    def multiply(self, queries: AnyArray, among: IntArray, limits: FloatArray, room: Room) -> IntArray:
+        """Fill in products and bounds of those queries that may have points within their limits (p,); return them."""
+        n_near = _convert_queries(queries, among, limits, self._center, self._exponent, self._longest, room)
+        np.matmul(room.factors[:n_near], self._factors.T, out=room.products[:n_near])
+        return room.near[:n_near]
+
+
 @compiled
-def _squared_lengths(points: AnyArray, center: AnyArray, squares: AnyArray) -> None:
+def _squared_lengths(points: AnyArray, center: AnyArray) -> FloatArray:
+    squares = np.empty(len(points))
     for i in range(len(points)):
         squares[i] = _squared_length(points[i], center)
+    return squares
 
 
 @compiled
@@ -214,8 +196,9 @@ def _squared_length(point: AnyArray, center: AnyArray) -> float:
 
 
 @compiled
-def _convert_points(points: AnyArray, center: AnyArray, scale: float, factors: AnyArray) -> None:
+def _factors(points: AnyArray, center: AnyArray, scale: float) -> AnyArray:
     n_columns = len(center)
+    factors = np.empty((len(points), n_columns + 1), dtype=np.float32)
     for i in range(len(points)):
         point, row, square = points[i], factors[i], 0.0
         for k in range(n_columns):
@@ -223,27 +206,18 @@ def _convert_points(points: AnyArray, center: AnyArray, scale: float, factors: A
             row[k] = -2.0 * value
             square += value * value
         row[n_columns] = square
+    return factors
 
 
 @compiled
 def _convert_queries(
-    queries: AnyArray,
-    among: AnyArray,
-    limits: AnyArray,
-    center: AnyArray,
-    exponent: int,
-    longest: float,
-    near: AnyArray,
-    factors: AnyArray,
-    bounds: AnyArray,
+    queries: AnyArray, among: AnyArray, limits: AnyArray, center: AnyArray, exponent: int, longest: float, room: Room
 ) -> int:
-    """Fill in the queries that may have points within their limits; return how many.
-
-    A query longer than all points is scaled by its own length, so nothing overflows.
-    """
+    """Fill in the queries that may have points within their limits; return how many. A query longer than all points is
+    scaled by its own length, so nothing overflows."""
     n_columns, n_near = len(center), 0
     for i in among:
-        query, row = queries[i], factors[n_near]
+        query, row = queries[i], room.factors[n_near]
         square = _squared_length(query, center)
         length = math.sqrt(square)
         if length - longest > limits[i] + 4.0 * DOUBLE * (n_columns + 8) * (length + longest):
@@ -253,10 +227,10 @@ def _convert_queries(
         for k in range(n_columns):
             row[k] = (np.float64(query[k]) - center[k]) * scale
         row[n_columns] = math.ldexp(1.0, exponent - own_exponent)
-        near[n_near] = i
-        bounds[n_near, 0] = square
-        bounds[n_near, 1] = rounding_margin(n_columns, length, longest)
-        bounds[n_near, 2] = math.ldexp(1.0, -exponent - own_exponent)
+        room.near[n_near] = i
+        room.bounds[n_near, 0] = square
+        room.bounds[n_near, 1] = rounding_margin(n_columns, length, longest)
+        room.bounds[n_near, 2] = math.ldexp(1.0, -exponent - own_exponent)
         n_near += 1
     return n_near
 
@@ -275,17 +249,11 @@ def rounding_margin(n_columns: int, length: float, longest: float) -> float:
 
 @compiled
 def _refine_block(
-    points: AnyArray,
-    rows: AnyArray,
-    queries: AnyArray,
-    own: AnyArray,
-    among: AnyArray,
-    products: AnyArray,
-    bounds: AnyArray,
-    distances: AnyArray,
-    found: AnyArray,
+    points: AnyArray, rows: AnyArray, queries: AnyArray, own: AnyArray, among: AnyArray, room: Room, lists: Lists
 ) -> None:
     """Compute exact distances only for points whose product is within rounding of the k-th distance so far."""
+    products, bounds = room.products, room.bounds
+    distances, found = lists
     places = np.empty(len(points), dtype=np.int64)
     minima = np.empty(len(points) // SHARE, dtype=np.float32)
     least = np.empty(distances.shape[1] + 1, dtype=np.float32)
@@ -297,7 +265,7 @@ def _refine_block(
         n_hits = _hits(products[b], limit, places)
         for place in places[:n_hits]:
             if products[b, place] <= limit and rows[place] != own[i]:
-                insert(distances[i], found[i], distance_between(points[place], queries[i]), rows[place])
+                insert(distances[i], found[i], distance_of_rows(points, place, queries, i), rows[place])
                 limit = min(limit, _limit(distances[i, -1], bounds[b]))
 
 
@@ -311,12 +279,9 @@ def _limit(distance: float, bound: AnyArray) -> np.float32:
 @compiled
 def _limit_within(products: AnyArray, bound: AnyArray, minima: AnyArray, least: AnyArray) -> np.float32:
     """None of the k nearest of these points has a product above it; minima (n // SHARE,) and least (k + 1,) are
-    workspace.
-
-    If k is small beside n, the least of each SHARE products represents them: none of the k + 1 least of these is below
-    the k + 1 least of all. One more than k, as the query itself may be among the points. `least` is a heap with the
-    largest on top, which is faster than a sorted list for hundreds of entries.
-    """
+    workspace. If k is small beside n, the least of each SHARE products represents them: none of the k + 1 least of
+    these is below the k + 1 least of all. One more than k, as the query itself may be among the points. `least` is a
+    heap with the largest on top, which is faster than a sorted list for hundreds of entries."""
     least[:] = np.inf
     if len(minima) >= 2 * len(least):
         minima[:] = products[: len(minima)]

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.compiled import compiled, prefetch
+from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors.exact import KD_TREE_MAX_DIMENSION, TREE_MARGIN
 from pipeline.numerics.neighbors.products import (
     BLOCK_ENTRIES,
@@ -33,10 +33,8 @@ QUERIES_AT_ONCE, PAIRS_AT_ONCE = 1 << 13, 1 << 21
 
 
 class RadiusLists(NamedTuple):
-    """Neighbors of q queries in CSR form: query i has those from offsets[i] up to offsets[i + 1].
-
-    offsets: (q + 1,). indices: rows of the reference. distances: rising within a query, ties by lower row.
-    """
+    """Neighbors of q queries in CSR form: query i has those from offsets[i] up to offsets[i + 1]. offsets: (q + 1,).
+    indices: rows of the reference. distances: rising within a query, ties by lower row."""
 
     offsets: IntArray
     indices: IntArray
@@ -142,8 +140,7 @@ class RadiusSearch:
 
     def _within(self, queries: AnyArray, rows: IntArray, places: IntArray, radius: float) -> Pairs:
         """Those of the proposed pairs that are within the radius."""
-        distances = np.empty(len(rows))
-        _distances_of_pairs(self.points, places, queries, rows, distances)
+        distances = _distances_of_pairs(self.points, places, queries, rows)
         near = distances <= radius
         return Pairs(rows[near], places[near], distances[near])
 
@@ -197,72 +194,9 @@ def joined_lists(parts: list[RadiusLists]) -> RadiusLists:
     return RadiusLists(np.cumsum(np.concatenate(sizes)), np.concatenate(indices), np.concatenate(distances))
 
 
-def rows_through_lists(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
-    """Path lengths (q, m) of new points to the landmarks through their neighbors, whose lengths are (n, m); infinite
-    for empty lists. A point at distance 0 from its nearest neighbor gets that neighbor's lengths to the bit."""
-    rows = np.full((len(lists.offsets) - 1, to_landmarks.shape[1]), np.inf, dtype=to_landmarks.dtype)
-    _through_lists(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
-    return rows
-
-
-def rows_with_and_without_last(lists: RadiusLists, to_landmarks: AnyArray) -> AnyArray:
-    """`rows_through_lists` in float32, to which the neighbors' lengths are rounded first, (q, 2, m): with all
-    neighbors, and without the farthest of each query that has another."""
-    rows = np.full((len(lists.offsets) - 1, 2, to_landmarks.shape[1]), np.inf, dtype=np.float32)
-    _with_and_without_last(lists.offsets, lists.indices, lists.distances, to_landmarks, rows)
-    return rows
-
-
 @compiled
-def _through_lists(
-    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
-) -> None:
-    for i in range(len(rows)):
-        for j in range(offsets[i], offsets[i + 1]):
-            apart, neighbor = distances[j], indices[j]
-            for landmark in range(rows.shape[1]):
-                # The least so far is already rounded, which does not change the minimum.
-                rows[i, landmark] = min(rows[i, landmark], apart + to_landmarks[neighbor, landmark])
-            if apart == 0.0:
-                break
-
-
-@compiled
-def _with_and_without_last(
-    offsets: AnyArray, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray, rows: AnyArray
-) -> None:
-    least = np.empty(rows.shape[2])
-    for i in range(len(rows)):
-        # The next list's rows are far apart in memory; waiting for each in turn would take most of the time.
-        for j in range(offsets[i + 1], offsets[min(i + 2, len(rows))]):
-            prefetch(to_landmarks, np.uint64(indices[j]))
-        begin, end = offsets[i], offsets[i + 1]
-        last = end - 1 if end - begin > 1 else end
-        least[:] = np.inf
-        is_copy = _shorten(least, range(begin, last), indices, distances, to_landmarks)
-        rows[i, 1] = least
-        if not is_copy:
-            _shorten(least, range(last, end), indices, distances, to_landmarks)
-        rows[i, 0] = least
-
-
-@compiled
-def _shorten(least: AnyArray, places: range, indices: AnyArray, distances: AnyArray, to_landmarks: AnyArray) -> bool:
-    """Lower `least` to the paths through the neighbors at these places of the lists; return whether one is at distance
-    0, in which case later ones do not count."""
-    for j in places:
-        apart, neighbor = distances[j], np.uint64(indices[j])
-        for landmark in range(len(least)):
-            way = apart + np.float64(np.float32(to_landmarks[neighbor, landmark]))
-            least[landmark] = way if way < least[landmark] else least[landmark]
-        if apart == 0.0:
-            return True
-    return False
-
-
-@compiled
-def _distances_of_pairs(
-    points: AnyArray, places: AnyArray, queries: AnyArray, rows: AnyArray, distances: AnyArray
-) -> None:
+def _distances_of_pairs(points: AnyArray, places: AnyArray, queries: AnyArray, rows: AnyArray) -> FloatArray:
+    distances = np.empty(len(rows))
     for pair in range(len(rows)):
         distances[pair] = distance_of_rows(points, places[pair], queries, rows[pair])
+    return distances

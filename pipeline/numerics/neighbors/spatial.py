@@ -8,12 +8,11 @@ into lists of nearest points as by `refine_neighbors`; boxes around cells' point
 """
 
 import numpy as np
-from scipy.spatial import KDTree
 from threadpoolctl import threadpool_limits
 
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.neighbors.exact import TREE_MARGIN, insert_labelled
-from pipeline.numerics.neighbors.products import distance_between
+from pipeline.numerics.neighbors.exact import TREE_MARGIN
+from pipeline.numerics.neighbors.products import distance_of_rows
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 ITERATIONS = 12
@@ -82,10 +81,8 @@ def locality_order(points: FloatArray) -> IntArray:
 
 
 def curve_places(points: AnyArray, cells: IntArray, n_cells: int) -> IntArray:
-    """Each point's place along a curve through the box of its cell; near points have near places.
-
-    A place depends only on the points of its cell. Above MOST_CURVED dimensions all places are 0.
-    """
+    """Each point's place along a curve through the box of its cell; near points have near places. A place depends only
+    on the points of its cell. Above MOST_CURVED dimensions all places are 0."""
     places = np.zeros(len(points), dtype=np.int64)
     if points.shape[1] <= MOST_CURVED:
         _interleave(points, cells, n_cells, min(16, 60 // points.shape[1]), places)
@@ -116,72 +113,24 @@ ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 
 @compiled
 def within_reach(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray) -> BoolArray:
-    """Whether cells (p, c) may hold a point within the limit (p,) of each query.
-
-    probes (p, c): numbers of cells, the nearest first. apart (p, c): the query's distances to their centers.
-    """
+    """Whether cells (p, c) may hold a point within the limit (p,) of each query. probes (p, c): numbers of cells, the
+    nearest first. apart (p, c): the query's distances to their centers."""
     reached = np.ones(probes.shape, dtype=np.bool_)
     rounding = ROUNDING * (centers.shape[1] + 8)
     for i in range(len(probes)):
         if not np.isfinite(limits[i]):
             continue
-        home = centers[probes[i, 0]]
         for j in range(1, probes.shape[1]):
             gap = apart[i, j] ** 2 - apart[i, 0] ** 2
             # Distances are rounded, including those by which points were assigned to cells.
             slack = rounding * (limits[i] + apart[i, j]) ** 2
-            reached[i, j] = gap <= 2.0 * limits[i] * distance_between(centers[probes[i, j]], home) + slack
+            between = distance_of_rows(centers, probes[i, j], centers, probes[i, 0])
+            reached[i, j] = gap <= 2.0 * limits[i] * between + slack
     return reached
 
 
 # Up to this dimension trees and boxes skip nearly all points; above, a search through cells is faster.
 FEW_DIMENSIONS = 3
-# Queries per call of a tree, whose results stay small beside the points.
-QUERIES_AT_ONCE = 1 << 14
-
-
-class LabelledTree:
-    """A k-d tree of points (n, D), each known by a label (n,), which breaks ties."""
-
-    def __init__(self, points: AnyArray, labels: IntArray) -> None:
-        self._points, self._labels = points, labels
-        self._tree = KDTree(points, leafsize=16)
-
-    def refine(self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray) -> None:
-        """Insert these points into the k nearest of queries, in place: distances (p, k) and labels (p, k).
-
-        Lists start with distance inf and label -1. A point with a query's own label is skipped.
-        """
-        for first in range(0, len(queries), QUERIES_AT_ONCE):
-            block = slice(first, first + QUERIES_AT_ONCE)
-            self._refine_block(queries[block], own[block], distances[block], found[block])
-
-    def _refine_block(self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray) -> None:
-        """Ask the tree for a few more than k; where ties may run beyond those, for more, then for all that tie."""
-        k = distances.shape[1]
-        rows = np.arange(len(queries))
-        for n_candidates in (k + 2, 4 * k + 16):
-            n_asked = min(n_candidates, len(self._points))
-            before = distances[rows], found[rows]
-            apart, places = map(np.asarray, self._tree.query(queries[rows], k=np.arange(1, n_asked + 1)))
-            self._insert(queries, own, rows, places, distances, found)
-            if n_asked == len(self._points):
-                return
-            # Complete if a candidate lies clearly beyond the k-th: no other point can tie with that.
-            open_rows = apart[:, -1] <= distances[rows, -1] * (1 + TREE_MARGIN)
-            rows = rows[open_rows]
-            radii = distances[rows, -1] * (1 + TREE_MARGIN)
-            distances[rows], found[rows] = (part[open_rows] for part in before)
-            if not len(rows):
-                return
-        for row, radius in zip(rows, radii, strict=True):
-            tied = np.array([self._tree.query_ball_point(queries[row], radius)], dtype=np.int64)
-            self._insert(queries, own, np.array([row]), tied, distances, found)
-
-    def _insert(
-        self, queries: AnyArray, own: IntArray, rows: IntArray, places: AnyArray, distances: AnyArray, found: AnyArray
-    ) -> None:
-        insert_labelled(self._points, self._labels, queries, own, rows, places, distances, found)
 
 
 def reached_boxes(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
-from pipeline.numerics.extension.reconstruction import Moments, project_moments
+from pipeline.numerics.mds import Moments, project_moments
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.numerics.neighbors.radius import even_lists
 from pipeline.stages.embed import moments_of

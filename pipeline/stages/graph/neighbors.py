@@ -17,11 +17,11 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT, drawn
+from pipeline.numerics.neighbors.exact import LabelledTree
 from pipeline.numerics.neighbors.products import portions
 from pipeline.numerics.neighbors.spatial import (
     FEW_DIMENSIONS,
     ROWS_PER_CELL,
-    LabelledTree,
     box_gaps,
     reaching,
     within_reach,

@@ -18,9 +18,10 @@ import numpy as np
 
 from pipeline.errors import StoreError
 from pipeline.numerics.compiled import LANES
+from pipeline.numerics.geodesics.rows import rows_with_and_without_last
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
-from pipeline.numerics.neighbors.radius import RadiusLists, rows_with_and_without_last
+from pipeline.numerics.neighbors.radius import RadiusLists
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
 from pipeline.stages.graph.graph import group_bounds, held_out_lists
 from pipeline.stages.stage import Cost, Outcome, Shape, Stage, total

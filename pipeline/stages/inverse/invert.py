@@ -11,17 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.inverse.interpolant import (
+from pipeline.numerics.inverse.interpolant import Stencils, stencils
+from pipeline.numerics.inverse.neighborhood import NOBODY, Kernel
+from pipeline.numerics.inverse.systems import (
     DROPPED,
     ILL_CONDITIONED,
     MERGED,
-    NOBODY,
     NOT_UNISOLVENT,
     REGULARIZED,
     UNDEFINED,
-    Kernel,
-    Stencils,
-    stencils,
 )
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.exchange import (

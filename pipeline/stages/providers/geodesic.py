@@ -17,13 +17,14 @@ from pipeline.numerics.geodesics.rows import (
     bound_between,
     lengths_between,
     nearby_order,
+    rows_through_lists,
     with_direct_ways,
     with_new_nodes,
 )
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates
-from pipeline.numerics.neighbors.radius import RadiusLists, even_lists, rows_through_lists
+from pipeline.numerics.neighbors.radius import RadiusLists, even_lists
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import rows_in_order, write_in_row_order
 from pipeline.stages.graph.graph import group_bounds, held_out_lists, kept_nodes, lists_of_group, nearest_of_nodes

@@ -15,11 +15,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.sampling import random_landmarks
-from pipeline.numerics.landmarks.subset import (
+from pipeline.numerics.landmarks.sampling import (
     SubsetDistances,
     gram_matrix,
     kernel_of_objects,
+    random_landmarks,
     semi_least_squares,
     trace_greedy,
 )

@@ -16,9 +16,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.extension.placement import Model
 from pipeline.numerics.geodesics.rows import bound_between
 from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.mds import Model
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
 from pipeline.stages.stage import Outcome

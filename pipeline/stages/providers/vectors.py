@@ -11,10 +11,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.extension.placement import Model
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.landmarks.choices import chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.mds import Model
 from pipeline.numerics.models.metrics import (
     SCALE_FREE,
     Kernel,

@@ -100,7 +100,7 @@ def counted(function, name, calls):
 def test_of_sources_far_apart_nodes_wait_by_the_nearest(sheet, monkeypatch, far, by_nearest):
     asked, scan = [], shortest_paths._scan_together
     monkeypatch.setattr(shortest_paths, "FAR_APART", far)
-    monkeypatch.setattr(shortest_paths, "_scan_together", lambda *given: asked.append(given[4]) or scan(*given))
+    monkeypatch.setattr(shortest_paths, "_scan_together", lambda *given: asked.append(given[2]) or scan(*given))
     search, nearby = PathSearch(paths(sheet)), dijkstra(sheet, indices=0).argsort()
     for first in range(3):
         sources = nearby[first : first + LANES]
@@ -110,7 +110,7 @@ def test_of_sources_far_apart_nodes_wait_by_the_nearest(sheet, monkeypatch, far,
 
 def test_what_was_given_up_is_not_tried_again(sheet, monkeypatch):
     asked, sources = [], np.arange(LANES)
-    monkeypatch.setattr(shortest_paths, "_scan_together", lambda *given: asked.append(given[4]) or False)
+    monkeypatch.setattr(shortest_paths, "_scan_together", lambda *given: asked.append(given[2]) or False)
     monkeypatch.setattr(shortest_paths, "FAR_APART", 10)
     search = PathSearch(paths(sheet))
     for _ in range(4):

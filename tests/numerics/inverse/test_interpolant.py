@@ -7,20 +7,9 @@ from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.inverse import algebra
-from pipeline.numerics.inverse.interpolant import (
-    CUBIC,
-    DROPPED,
-    ILL_CONDITIONED,
-    MERGED,
-    NOBODY,
-    NOT_UNISOLVENT,
-    REGULARIZED,
-    UNDEFINED,
-    Kernel,
-    invert,
-    nearest_nodes,
-    stencils,
-)
+from pipeline.numerics.inverse.interpolant import CUBIC, invert, nearest_nodes, stencils
+from pipeline.numerics.inverse.neighborhood import NOBODY, Kernel
+from pipeline.numerics.inverse.systems import DROPPED, ILL_CONDITIONED, MERGED, NOT_UNISOLVENT, REGULARIZED, UNDEFINED
 
 GAUSSIAN, SHEPARD = Kernel("gaussian", scale=0.7), Kernel("shepard")
 # About how far the points of a problem are from each other.

@@ -8,14 +8,12 @@ from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.geodesics.rows import rows_through_neighbors
+from pipeline.numerics.geodesics.rows import rows_through_lists, rows_through_neighbors, rows_with_and_without_last
 from pipeline.numerics.neighbors import radius as module
 from pipeline.numerics.neighbors.radius import (
     RadiusSearch,
     even_lists,
     joined_lists,
-    rows_through_lists,
-    rows_with_and_without_last,
 )
 
 

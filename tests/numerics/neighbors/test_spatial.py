@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.numerics.neighbors.exact import NeighborSearch, refine_neighbors
-from pipeline.numerics.neighbors.spatial import LabelledTree, box_gaps, cell_boxes, curve_places, reaching, within_reach
+from pipeline.numerics.neighbors.exact import LabelledTree, NeighborSearch, refine_neighbors
+from pipeline.numerics.neighbors.spatial import box_gaps, cell_boxes, curve_places, reaching, within_reach
 
 
 def empty(n, k):
