@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.jobs.fit import checked_source, method_choice
-from pipeline.jobs.measured import kernel_choice
-from pipeline.jobs.plan import cores, plan_fit
+from pipeline.jobs.choices import kernel_choice, method_choice
+from pipeline.jobs.fit import checked_source, plan_fit
+from pipeline.jobs.plan import cores
 from pipeline.jobs.study_spaces import (
     Chooser,
     Direct,
