@@ -4,8 +4,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 from flows.pictures import empty_figure, png_of
 from flows.reports import counted
 from flows.terminal import Say, command_line
@@ -56,17 +54,11 @@ def fit_arguments(settings: StudySettings, found: Study) -> list[str]:
     decided |= {} if trial.n_neighbors is None else {"n_neighbors": trial.n_neighbors}
     gamma = settings.gamma if found.gamma is None else found.gamma
     decided |= {} if gamma == "auto" else {"gamma": gamma}
-    told = {name: getattr(settings, name) for name in _changed(settings, FitSettings) if name not in DECIDED}
-    cluster = {
-        f"cluster_{name}": getattr(settings.cluster, name) for name in _changed(settings.cluster, ClusterSettings)
-    }
+    told = dict(settings.changed(name for name in FitSettings.model_fields if name not in DECIDED))
+    changed = settings.cluster.changed(ClusterSettings.model_fields)
+    cluster = {f"cluster_{name}": value for name, value in changed}
     options = (_option(name, value) for name, value in (decided | told | cluster).items())
     return [settings.source, *(part for option in options for part in option)]
-
-
-def _changed(settings: BaseModel, model: type[BaseModel]) -> list[str]:
-    """The settings of a model that are not as they would be anyway."""
-    return [name for name, field in model.model_fields.items() if getattr(settings, name) != field.default]
 
 
 def _option(name: str, value: object) -> list[str]:

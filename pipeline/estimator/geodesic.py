@@ -8,11 +8,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
-from pipeline.estimator.settings import Settings
-from pipeline.estimator.spaces import (
+from pipeline.estimator.base import (
     Distinct,
     Embedder,
     Fitted,
+    Settings,
     chunks,
     distinct_points,
     embedder_of,

@@ -12,11 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pipeline.errors import InvalidInputError
+from pipeline.estimator.base import PRECOMPUTED, Comparing, Fitted, Settings
 from pipeline.estimator.direct import fit_direct
 from pipeline.estimator.geodesic import fit_geodesic, require_edge_lengths
 from pipeline.estimator.inverse import data_at
-from pipeline.estimator.settings import PRECOMPUTED, Comparing, Settings
-from pipeline.estimator.spaces import Fitted
 from pipeline.methods import METHODS
 from pipeline.numerics import checks
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
