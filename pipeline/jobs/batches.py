@@ -54,19 +54,13 @@ class Batch:
 
     @property
     def is_done(self) -> bool:
-        return self._published is not None
+        return _published(self.output) is not None
 
     @property
     def has_changed(self) -> bool:
         """Whether it is not what its results were made from."""
-        published = self._published
+        published = _published(self.output)
         return published is not None and published.get("batch") != self.mark
-
-    @property
-    def _published(self) -> Json | None:
-        if not (self.output / run.MARKER).is_file():
-            return None
-        return run.read_manifest(run.open_store(self.output))
 
 
 def batches(folder: str | Path) -> list[Path]:
@@ -74,7 +68,11 @@ def batches(folder: str | Path) -> list[Path]:
     path = Path(folder)
     if not path.is_dir():
         raise InvalidInputError(f"incoming={str(folder)!r} is not a folder; name one that batches are put into.")
-    return sorted(entry for entry in path.iterdir() if not _is_unfinished(entry.name))
+    return sorted(
+        entry
+        for entry in path.iterdir()
+        if not entry.name.startswith(UNFINISHED_STARTS) and not entry.name.endswith(UNFINISHED_ENDS)
+    )
 
 
 def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
@@ -87,9 +85,8 @@ def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
 
 def done_batches(output: str | Path) -> list[Path]:
     """The folders of results in a folder of them, by their names; empty if it holds none."""
-    folder = _results_folder(output)
-    found = sorted(folder.glob(f"*{RESULTS_SUFFIX}")) if folder.is_dir() else []
-    return [path for path in found if _holds_an_extension(path)]
+    found = sorted(_results_folder(output).glob(f"*{RESULTS_SUFFIX}"))
+    return [path for path in found if _published(path) and run.kind_of(run.open_store(path)) == run.EXTENSION]
 
 
 def _results_folder(output: str | Path) -> Path:
@@ -99,15 +96,9 @@ def _results_folder(output: str | Path) -> Path:
     return folder
 
 
-def _holds_an_extension(path: Path) -> bool:
-    if not (path / run.MARKER).is_file():
-        return False
-    store = run.open_store(path)
-    return run.kind_of(store) == run.EXTENSION and run.read_manifest(store) is not None
-
-
-def _is_unfinished(name: str) -> bool:
-    return name.startswith(UNFINISHED_STARTS) or name.endswith(UNFINISHED_ENDS)
+def _published(output: Path) -> Json | None:
+    """What is published in a folder, if it is a run."""
+    return run.read_manifest(run.open_store(output)) if (output / run.MARKER).is_file() else None
 
 
 def _stamp(path: Path) -> str:
@@ -269,9 +260,8 @@ def _opened_as_fitted(settings: ExtendSettings, space: Space, told: FitSettings,
 
 
 def _require_same_kind(source: ObjectSource, fitted_is_text: bool) -> None:
-    """Refuse texts for a run of numbers, and numbers for a run of texts."""
     if source.is_text != fitted_is_text:
-        here, there = (KINDS[is_text] for is_text in (source.is_text, fitted_is_text))
+        here, there = KINDS[source.is_text], KINDS[fitted_is_text]
         raise InvalidInputError(
             f"{source.name} holds {here}, and the run was fitted on {there}: give objects of the same kind (key names "
             "the array or the column that holds them)."

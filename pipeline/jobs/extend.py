@@ -7,7 +7,7 @@ extension under way.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import AnyBatch, batches_with_results, checked_batch, fitted_settings
@@ -56,11 +56,7 @@ class ExtendJob(Job):
     space: Space
     source: AnyBatch | None
     mark: Json | None = None
-    kind = run.EXTENSION
-
-    @property
-    def output(self) -> str:
-        return self.settings.output
+    kind: ClassVar[str] = run.EXTENSION
 
     def stages(self, done: Runner) -> None:
         chain(self.settings, self.space, self.source, done)
@@ -89,7 +85,7 @@ def prepare_extend(
     """Open and check the run and the new rows; `data` is an array to take for the source, `space` the run if it is
     open already."""
     space = space or opened_space(settings)
-    return ExtendJob(settings, space, checked_batch(settings, space, data), mark)
+    return ExtendJob(settings.output, settings, space, checked_batch(settings, space, data), mark)
 
 
 def extend(
@@ -153,8 +149,8 @@ def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
         return costs_of((Validate, *PLACED), shape)
     row = 0 if space.is_precomputed else n_columns * space.point_dtype.itemsize
     rows = max(GRAIN_ROWS, partition_bytes // bytes_of_new_row(row, space))
-    shape = replace(shape, n_rows=rows, rows_each=rows, row_bytes=row, edges_from="given", n_nodes=space.n_nodes)
-    shape = replace(shape, n_neighbors=space.n_neighbors)
+    shape = replace(shape, n_rows=rows, rows_each=rows, row_bytes=row)
+    shape = replace(shape, edges_from="given", n_nodes=space.n_nodes, n_neighbors=space.n_neighbors)
     if space.is_precomputed:
         return costs_of((LoadNewNodes, JoinNewNodes, *PLACED), shape)
     n_axes, n_cells = int(space.stages["order"].figures["n_columns"]), int(space.stages["cells"].figures["n_cells"])
@@ -165,7 +161,7 @@ def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
 def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done: Runner) -> None:
     """Every stage of an extension after the other."""
     if source is None:
-        done(_publish(space, space.stages["model"], RowPartitions(0, 1), _flags(space)))
+        done(_publish(space, space.stages["model"], RowPartitions(0, 1)))
         return
     provider, cut = new_rows(settings, space, source, done)
     lengths = METHODS[fitted_settings(space).method].coordinates_are_lengths
@@ -175,12 +171,12 @@ def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done:
         done(Joint(space, placing, placed, settings.joint, settings.joint_distances))
     if settings.arc and settings.arc_rows:
         done(Arcs(space, placing, placed, settings.arc_rows, settings.arc))
-    done(_publish(space, placed, cut, placing.flags))
+    done(_publish(space, placed, cut))
 
 
-def _publish(space: Space, placed: Outcome, cut: RowPartitions, flags: tuple[str, ...]) -> Publish:
-    answers = space.answers
-    return Publish(placed, cut, answers.n_components, published_columns(space), None, answers.coordinates, flags)
+def _publish(space: Space, placed: Outcome, cut: RowPartitions) -> Publish:
+    answers, columns = space.answers, published_columns(space)
+    return Publish(placed, cut, answers.n_components, columns, None, answers.coordinates, _flags(space))
 
 
 def _flags(space: Space) -> tuple[str, ...]:

@@ -63,10 +63,6 @@ class FitJob(Job):
     def plan(self) -> Plan:
         return plan_fit(self.settings, self.source)
 
-    @property
-    def output(self) -> str:
-        return self.settings.store
-
     def planned_seconds(self) -> Mapping[str, float]:
         return self.plan.seconds
 
@@ -83,7 +79,7 @@ class FitJob(Job):
 
 def prepare_fit(settings: FitSettings, data: object | None = None) -> FitJob:
     """Open and check the source. `data` is an array, possibly lazy, to take instead of what `source` names."""
-    return FitJob(settings, checked_source(settings, data), [settings.source] if data is None else [])
+    return FitJob(settings.store, settings, checked_source(settings, data), [settings.source] if data is None else [])
 
 
 def fit(settings: FitSettings, watch: Watch | None = None, data: object | None = None, **way: Unpack[Way]) -> Done:

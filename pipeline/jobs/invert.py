@@ -6,7 +6,7 @@ every query then finds its nearest there, and takes from the source of the run o
 
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
@@ -77,11 +77,7 @@ class InvertJob(Job):
     validated: Outcome
     unchanged: bool
     queries: Source | None
-    kind = run.INVERSION
-
-    @property
-    def output(self) -> str:
-        return self.settings.output
+    kind: ClassVar[str] = run.INVERSION
 
     @property
     def kernel(self) -> Kernel:
@@ -162,7 +158,8 @@ def prepare_invert(settings: InvertSettings, data: object | None = None, queries
     _kernel(settings).terms(points.shape[1])
     _require_fitting(settings, points, rows)
     unchanged = is_scanned(rows, validated, manifest["settings"]["missing"])
-    return InvertJob(settings, points, rows, validated, unchanged, _opened_queries(settings, points, queries))
+    asked = _opened_queries(settings, points, queries)
+    return InvertJob(settings.output, settings, points, rows, validated, unchanged, asked)
 
 
 def _kernel(settings: InvertSettings) -> Kernel:

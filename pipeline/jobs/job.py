@@ -6,8 +6,8 @@ of a stage, `around` wraps each stage in whatever an orchestrator wants to see a
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import dataclass, field
+from typing import ClassVar, TypedDict
 
 from pipeline.errors import InvalidInputError
 from pipeline.stages.stage import Execute, Outcome, Stage, Watch, ledger_of, run_stage, serially
@@ -61,17 +61,15 @@ class Done:
         return dict(self.manifest["portable"])
 
 
+@dataclass(frozen=True)
 class Job(ABC):
     """A command whose input is opened and checked, ready to run into the store at `output`."""
 
-    # What the output holds, and the name to publish under; None for the next number.
-    kind = run.FIT
-    version: str | None = None
-
-    @property
-    @abstractmethod
-    def output(self) -> str:
-        """Where results go."""
+    # What the output holds.
+    kind: ClassVar[str] = run.FIT
+    output: str
+    # The name to publish under; None for the next number.
+    version: str | None = field(default=None, kw_only=True)
 
     def open_store(self) -> Backend:
         """The store that results go into, created if it is not there."""

@@ -6,7 +6,7 @@ compared with the landmarks directly, those are all that a model needs.
 """
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.extend import published_space
@@ -58,17 +58,12 @@ LEFT_OUT = {"rows": ("between",)}
 
 @dataclass(frozen=True)
 class ExportJob(Job):
-    """A model to make of a published run, into the folder `model`; `landmarks` are those of a run along a graph."""
+    """A model to make of a published run, into the folder `output`; `landmarks` are those of a run along a graph."""
 
-    model: str
     space: Space
     anchors: int | None
     landmarks: Outcome | None = None
-    kind = run.MODEL
-
-    @property
-    def output(self) -> str:
-        return self.model
+    kind: ClassVar[str] = run.MODEL
 
     @property
     def settings(self) -> Json:
@@ -82,7 +77,12 @@ class ExportJob(Job):
             _copied(self, done)
 
     def manifest(self, outcomes: dict[str, Outcome]) -> Json:
-        stated = _stated(outcomes)
+        """What a model says of itself beside this: its anchors or landmarks, its bytes, its accuracy."""
+        n_bytes = sum(outcome.ledger.store.size(outcome.ledger.path) for outcome in outcomes.values())
+        stated: Json = {"n_landmarks": outcomes["landmarks"].figures["n_landmarks"], "bytes": n_bytes, "exact": True}
+        if "accuracy" in outcomes:
+            n_anchors, accuracy = outcomes["order"].figures["n_nodes"], outcomes["accuracy"].figures
+            stated = {"n_anchors": n_anchors, "bytes": n_bytes, "accuracy": accuracy}
         return {"settings": self.settings, "source": self.space.source, "arrays": [], "portable": stated}
 
     def tidy(self, store: Backend) -> None:
@@ -185,12 +185,3 @@ def _anchored(job: ExportJob, space: GraphSpace, run_landmarks: Outcome, n_ancho
     model_space = GraphSpace(dict(outcomes), job.settings, space.source)
     done(AnchorCalibrate(space, model_space, anchors))
     done(Accuracy(space, model_space, anchors))
-
-
-def _stated(outcomes: dict[str, Outcome]) -> Json:
-    """What a model says of itself: its anchors, its bytes, its accuracy."""
-    n_bytes = sum(outcome.ledger.store.size(outcome.ledger.path) for outcome in outcomes.values())
-    if "accuracy" not in outcomes:
-        return {"n_landmarks": outcomes["landmarks"].figures["n_landmarks"], "bytes": n_bytes, "exact": True}
-    accuracy = outcomes["accuracy"].figures
-    return {"n_anchors": outcomes["order"].figures["n_nodes"], "bytes": n_bytes, "accuracy": accuracy}

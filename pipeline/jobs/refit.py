@@ -38,14 +38,13 @@ class RefitJob(FitJob):
     """A refit whose data is open and checked.
 
     `old` are the rows that the published version was fitted on, `paths` the files of `source`. `base` names the version
-    to register to. `version` is the name to publish under.
+    to register to.
     """
 
     source: Source
     published: Json
     old: Source
     base: Json
-    version: str
 
     @cached_property
     def plan(self) -> Plan:
@@ -90,7 +89,9 @@ def refit(settings: RefitSettings, watch: Watch | None = None, **way: Unpack[Way
 def prepare_refit(settings: RefitSettings) -> RefitJob:
     """Open and check the old data and the new."""
     store, published = opened_run(settings.store, run.FIT)
-    version, old_paths, given = run.version_name(published), _old_paths(settings, published), _given(settings)
+    version, given = run.version_name(published), _given(settings)
+    # The first file of the published version's data may have been moved.
+    old_paths = data_paths(settings.store, published, settings.source and _resolved(settings.source))
     new = _opened_new(settings, published, [path for path in given if path not in old_paths])
     # The published version is what is asked for if it was made by a refit with all that is given.
     same_name = settings.name in (None, version)
@@ -108,12 +109,7 @@ def prepare_refit(settings: RefitSettings) -> RefitJob:
     base, name = dict(published.get("registered_to", {})), version
     if new:
         base, name = _as_base(published), _new_name(settings, store)
-    return RefitJob(chosen, source, [*old_paths, *new], published, joined(old), base, name)
-
-
-def _old_paths(settings: RefitSettings, published: Json) -> list[str]:
-    """Where the published version's data is, the first as it is told if it was moved."""
-    return data_paths(settings.store, published, None if settings.source is None else _resolved(settings.source))
+    return RefitJob(settings.store, chosen, source, [*old_paths, *new], published, joined(old), base, version=name)
 
 
 def _given(settings: RefitSettings) -> list[str]:

@@ -1,17 +1,14 @@
-"""What the points of a study's sample are to each other: as a fit and an extension would measure it, all at once.
-
-Landmarks of all combinations are measured together, so that each shortest path is searched once, and the neighbors of
-a point once for the largest number of them.
-
-A sample of a source, small enough for memory: what a study is made on.
+"""A study's sample of a source, and what its points are to each other: as a fit and an extension would measure it.
 
 Rows come from blocks spread over the source, so that of a large one only some is read. Preprocessing takes its figures
-from the sample. Rows that repeat count once, as in a fit.
+from the sample, and rows that repeat count once. Landmarks of all combinations are measured together, so that each
+shortest path is searched once, and the neighbors of a point once for the largest number of them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
@@ -122,7 +119,8 @@ def _of_vectors(settings: StudySettings, source: Source) -> Sample:
     points = preprocessing.apply(values[usable])
     distinct = collapse_duplicates(points).first_rows
     _, n_held_out = sample_sizes(settings, len(distinct))
-    return Sample(_shuffled(points[distinct], settings.seed), n_held_out, preprocessing.result_exponent)
+    order = distinct[_order(len(distinct), settings.seed)]
+    return Sample(points[order], n_held_out, preprocessing.result_exponent)
 
 
 def _of_proximities(settings: StudySettings, source: ProximitySource) -> Sample:
@@ -138,10 +136,6 @@ def _of_proximities(settings: StudySettings, source: ProximitySource) -> Sample:
 
 def _order(n_points: int, seed: int) -> IntArray:
     return np.random.default_rng([SAMPLING + 1, seed]).permutation(n_points)
-
-
-def _shuffled(points: AnyArray, seed: int) -> AnyArray:
-    return points[_order(len(points), seed)]
 
 
 def _preprocessing(settings: StudySettings, source: Source, values: AnyArray) -> Preprocessing:
@@ -189,26 +183,30 @@ class Measured(NamedTuple):
     placed: BoolArray
 
 
-class Space(Protocol):
-    """Training points and held-out points, with a way to measure between them."""
+class Space(ABC):
+    """Points, of which the first `n_training` may be embedded, and how to measure between them."""
+
+    def __init__(self, points: AnyArray, n_training: int) -> None:
+        self._points, self._n = points, n_training
 
     def nodes(self, n_neighbors: int) -> IntArray:
         """The training points, rising, that are embedded."""
-        ...
+        return np.arange(self._n)
 
+    @abstractmethod
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
         """What is needed of some training points, rising, that may become landmarks."""
-        ...
 
 
-class Paths:
+class Paths(Space):
     """Lengths of paths along neighbor graphs: to landmarks through the training points alone, as for new rows, but
     between held-out points through the graph of all, which is nearer to the truth."""
 
     def __init__(
         self, points: AnyArray, n_training: int, policy: ComponentPolicy, most_neighbors: int, n_jobs: int
     ) -> None:
-        self._points, self._n, self._policy, self._n_jobs = points, n_training, policy, n_jobs
+        super().__init__(points, n_training)
+        self._policy, self._n_jobs = policy, n_jobs
         self._lists = neighbors_within(points[:n_training], most_neighbors, n_jobs)
         self._lists_of_all = neighbors_within(points, most_neighbors, n_jobs)
         self._connected: dict[int, Connected] = {}
@@ -253,14 +251,12 @@ class Paths:
         return apply_component_policy(points, graph, self._policy)
 
 
-class Direct:
+class Direct(Space):
     """Dissimilarities that are computed between any two points."""
 
     def __init__(self, points: AnyArray, n_training: int, compare: Compare) -> None:
-        self._points, self._n, self._compare = points, n_training, compare
-
-    def nodes(self, n_neighbors: int) -> IntArray:
-        return np.arange(self._n)
+        super().__init__(points, n_training)
+        self._compare = compare
 
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
         landmarks, held_out = self._points[candidates], self._points[self._n :]
@@ -270,19 +266,13 @@ class Direct:
         return _all_placed((between + between.T) / 2, to_candidates, (among + among.T) / 2)
 
 
-class Given:
+class Given(Space):
     """Dissimilarities (s, s) that are known."""
 
-    def __init__(self, between: FloatArray, n_training: int) -> None:
-        self._between, self._n = between, n_training
-
-    def nodes(self, n_neighbors: int) -> IntArray:
-        return np.arange(self._n)
-
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
-        held_out = np.arange(self._n, len(self._between))
+        held_out = np.arange(self._n, len(self._points))
         pairs = ((candidates, candidates), (held_out, candidates), (held_out, held_out))
-        return _all_placed(*(self._between[np.ix_(*pair)] for pair in pairs))
+        return _all_placed(*(self._points[np.ix_(*pair)] for pair in pairs))
 
 
 def _all_placed(between: FloatArray, to_candidates: FloatArray, among: FloatArray) -> Measured:

@@ -243,7 +243,8 @@ class MethodSettings(FrozenSettings):
     @property
     def two_answers(self) -> bool:
         """Whether points get both the projection and the restricted reconstruction."""
-        return methods.has_two_answers(self.method, self.extension)
+        is_classical = METHODS[self.method].extensions == methods.CLASSICAL
+        return is_classical and self.chosen_extension in ("projection", "restricted")
 
     @property
     def takes_affinities(self) -> bool:
@@ -328,7 +329,7 @@ class FitSettings(MethodSettings, JobSettings):
                 f"the source has {n_rows} rows; fewer than {MOST_ROWS} are supported: fit on a part of them."
             )
         rows = f"the source has {n_rows} rows"
-        if methods.joins_neighbors(self.method, self.input, self.radius):
+        if methods.uses(self.method, "n_neighbors") and self.input != methods.GRAPH and self.radius is None:
             _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
         _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":
