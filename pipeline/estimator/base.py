@@ -113,7 +113,10 @@ class Settings:
             methods.require_metric(self.method, self.metric)
         methods.require_selection(self.landmark_selection, self.input)
         self._check_numbers()
-        self._check_unused()
+        # Except n_clusters, which scikit-learn's tools set by its name.
+        unused = methods.unused_settings(self.method, self.kernel, self.input) - {"n_clusters"}
+        changed = {name: value for name, value in vars(self).items() if name in unused and value != UNUSED.get(name)}
+        methods.refuse_unused(changed, unused, f"method={self.method!r} and metric={methods.named(self.metric)}")
         check_weight(self.diagonal_weight)
 
     @property
@@ -140,12 +143,6 @@ class Settings:
         n_jobs: object = self.n_jobs
         if n_jobs is not None and (n_jobs == 0 or not isinstance(n_jobs, Integral)):
             raise InvalidInputError(f"n_jobs={self.n_jobs!r} is not a number of threads; use 1, 2, ... or -1 for all.")
-
-    def _check_unused(self) -> None:
-        """Refuse parameters that would be ignored, except n_clusters, which scikit-learn's tools set by its name."""
-        unused = methods.unused_settings(self.method, self.kernel, self.input) - {"n_clusters"}
-        changed = {name: value for name, value in vars(self).items() if name in unused and value != UNUSED.get(name)}
-        methods.refuse_unused(changed, unused, f"method={self.method!r} and metric={methods.named(self.metric)}")
 
 
 def _named_or_function(name: str, value: object, choices: Collection[str]) -> None:

@@ -141,11 +141,8 @@ def _table(argument: str, function: Comparing, rows: AnyArray, others: AnyArray)
 
 
 def _words(argument: str, function: Comparing, one: AnyArray, other: AnyArray, given: str) -> str:
-    return f"{argument}={named(function)} gives {given} for the rows {_shown(one)} and {_shown(other)} of X"
-
-
-def _shown(row: AnyArray) -> str:
-    return np.array2string(row, precision=4, threshold=6, edgeitems=2)
+    shown = (np.array2string(row, precision=4, threshold=6, edgeitems=2) for row in (one, other))
+    return f"{argument}={named(function)} gives {given} for the rows {' and '.join(shown)} of X"
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +184,9 @@ def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
 def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     require_dissimilarities(X)
     m = settings.landmark_count(len(X), f"X has {len(X)} rows")
-    chosen = chosen_by_dissimilarities(settings.landmark_selection, len(X), partial(_between, X), m, seed)
+    chosen = chosen_by_dissimilarities(
+        settings.landmark_selection, len(X), lambda rows: _symmetrized(X[np.ix_(rows, rows)], are_lengths=True), m, seed
+    )
     measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
     between = symmetric("X", X[np.ix_(chosen, chosen)], chosen, are_lengths=True)
     scaled = np.ldexp(between, -measure.exponent)
@@ -262,11 +261,6 @@ def _exponent(argument: str, values: AnyArray) -> int:
     return int(np.frexp(largest)[1])
 
 
-def _between(X: AnyArray, rows: IntArray) -> FloatArray:
-    """Dissimilarities (c, c) between some rows of a matrix that is symmetric up to rounding."""
-    return _symmetrized(X[np.ix_(rows, rows)], are_lengths=True)
-
-
 def _symmetrized(values: AnyArray, are_lengths: bool) -> FloatArray:
     matrix = values.astype(np.float64)
     matrix = (matrix + matrix.T) / 2
@@ -319,7 +313,9 @@ def require_symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: 
     for first in range(0, len(values), ROWS_PER_BLOCK):
         block = values[first : first + ROWS_PER_BLOCK].astype(np.float64)
         across = values[:, first : first + ROWS_PER_BLOCK].T.astype(np.float64)
-        apart = _beyond_rounding(block, across, largest, are_lengths)
+        a, b = (block**2, across**2) if are_lengths else (block, across)
+        allowed = checks.SYMMETRY_TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + checks.ROUNDING_FLOOR * largest
+        apart = np.where(np.abs(a - b) > allowed, np.abs(block - across), 0.0)
         row, column = np.unravel_index(int(apart.argmax()), apart.shape)
         if apart[row, column] > worst:
             worst, i, j = float(apart[row, column]), first + int(row), int(column)
@@ -329,10 +325,3 @@ def require_symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: 
             f"({rows[j]}, {rows[i]}), the largest deviation ({worst:g}); average it with its transpose if that is what "
             "you mean."
         )
-
-
-def _beyond_rounding(block: FloatArray, across: FloatArray, largest: float, are_lengths: bool) -> FloatArray:
-    """How far values are apart; 0 where that is rounding."""
-    a, b = (block**2, across**2) if are_lengths else (block, across)
-    allowed = checks.SYMMETRY_TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + checks.ROUNDING_FLOOR * largest
-    return np.where(np.abs(a - b) > allowed, np.abs(block - across), 0.0)

@@ -47,6 +47,15 @@ LEAST_ROWS = 20
 LISTED_ROWS = 5
 # Not the seed of anything else that is drawn.
 SAMPLING = 7
+# Selections whose landmarks are the first of a longer list.
+NESTED = ("maxmin", "trace")
+# Points that a study chooses among by trace, which takes a product of matrices of that size.
+TRACE_CANDIDATES = 2000
+# Beyond so many columns landmarks are chosen on as many principal axes, those of so many points.
+FEW_COLUMNS, AXES_POINTS = 64, 1000
+# From a selection, a number and a seed to places among some points.
+Choose = Callable[[AnyArray, str, int, int], IntArray]
+Compare = Callable[[AnyArray, AnyArray], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,19 +169,6 @@ def _preprocessing(settings: StudySettings, source: Source, values: AnyArray) ->
     return Preprocessing(exponent, dtype, center, spread, axes)
 
 
-# Selections whose landmarks are the first of a longer list.
-NESTED = ("maxmin", "trace")
-# Points that a study chooses among by trace, which takes a product of matrices of that size.
-TRACE_CANDIDATES = 2000
-
-# Beyond so many columns landmarks are chosen on as many principal axes, those of so many points.
-FEW_COLUMNS, AXES_POINTS = 64, 1000
-
-# From a selection, a number and a seed to places among some points.
-Choose = Callable[[AnyArray, str, int, int], IntArray]
-Compare = Callable[[AnyArray, AnyArray], FloatArray]
-
-
 class Measured(NamedTuple):
     """Dissimilarities between training points that may become landmarks (u, u), of held-out points to them (h, u) and
     between held-out points (h, h); `placed` (h,) are those that an extension would place."""
@@ -240,7 +236,7 @@ class Paths(Space):
     def _nearest_are_kept(self, nodes: IntArray, nearest: FloatArray) -> BoolArray:
         """Whether the nearest training point of each held-out point is embedded."""
         if len(nodes) == self._n:
-            return np.ones(len(nearest), dtype=np.bool_)
+            return _everyone(nearest)
         dropped = np.setdiff1d(np.arange(self._n), nodes)
         apart, _ = NeighborSearch(self._points[dropped]).query(self._points[self._n :], 1, self._n_jobs)
         return np.asarray(nearest <= apart[:, 0])
@@ -263,7 +259,7 @@ class Direct(Space):
         between, to_candidates, among = (
             self._compare(*pair) for pair in ((landmarks, landmarks), (held_out, landmarks), (held_out, held_out))
         )
-        return _all_placed((between + between.T) / 2, to_candidates, (among + among.T) / 2)
+        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, _everyone(held_out))
 
 
 class Given(Space):
@@ -272,11 +268,12 @@ class Given(Space):
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
         held_out = np.arange(self._n, len(self._points))
         pairs = ((candidates, candidates), (held_out, candidates), (held_out, held_out))
-        return _all_placed(*(self._points[np.ix_(*pair)] for pair in pairs))
+        between, to_candidates, among = (self._points[np.ix_(*pair)] for pair in pairs)
+        return Measured(between, to_candidates, among, _everyone(held_out))
 
 
-def _all_placed(between: FloatArray, to_candidates: FloatArray, among: FloatArray) -> Measured:
-    return Measured(between, to_candidates, among, np.ones(len(among), dtype=np.bool_))
+def _everyone(points: AnyArray) -> BoolArray:
+    return np.ones(len(points), dtype=np.bool_)
 
 
 class Chooser:

@@ -167,14 +167,13 @@ class InvertSettings(JobSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        asked = [self.coordinates is not None, self.leave_one_out, self.path is not None]
-        if sum(asked) != 1:
-            raise ValueError("give exactly one of coordinates, leave_one_out and path")
         goes_with = {
             "leave_one_out": (self.leave_one_out, ("sample",)),
             "path": (self.path is not None, ("steps", "along", "image")),
             "coordinates": (self.coordinates is not None, ("key", "columns", "id_column")),
         }
+        if sum(is_given for is_given, _ in goes_with.values()) != 1:
+            raise ValueError("give exactly one of coordinates, leave_one_out and path")
         for needed, (is_given, names) in goes_with.items():
             for name, value in self.changed(() if is_given else names):
                 raise ValueError(f"{name}={value!r} goes with {needed} only; leave it out")
