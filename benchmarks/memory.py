@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.jobs.fit import chain
-from pipeline.jobs.plan import fit_costs
+from pipeline.jobs.fit import chain, fit_costs
 from pipeline.settings import FitSettings, fit_settings
 from pipeline.sources import Source, open_source
 from pipeline.stages.stage import Outcome, Stage, run_stage

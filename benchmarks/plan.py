@@ -13,8 +13,7 @@ import numpy as np
 
 from benchmarks.measure import use_one_core
 from benchmarks.memory import write_source
-from pipeline.jobs.fit import checked_source, fit
-from pipeline.jobs.plan import fit_costs
+from pipeline.jobs.fit import checked_source, fit, fit_costs
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import fit_settings
 from pipeline.stages.stage import Outcome, Watch

@@ -64,11 +64,10 @@ def fit(
 ) -> None:
     """Embed a dataset on disk with bounded memory. The same command resumes a fit that was stopped."""
     _require_png(picture)
-    from flows import runner
+    from flows.runner import FitJob, run_drawn
 
     with resumable():
-        runner.run_job(runner.FitJob(settings), take_over, as_json, typer.echo, anyway)
-        runner.draw_embedding(settings.store, picture, runner.aside(as_json, typer.echo))
+        run_drawn(FitJob(settings), picture, take_over, as_json, typer.echo, anyway)
 
 
 @command()
@@ -99,11 +98,10 @@ def refit(
 ) -> None:
     """Refit a run with new data and publish the next version. It is aligned with the published coordinates."""
     _require_png(picture)
-    from flows import runner
+    from flows.runner import RefitJob, run_drawn
 
     with resumable():
-        runner.run_job(runner.RefitJob(settings), take_over, as_json, typer.echo, anyway)
-        runner.draw_embedding(settings.store, picture, runner.aside(as_json, typer.echo))
+        run_drawn(RefitJob(settings), picture, take_over, as_json, typer.echo, anyway)
 
 
 @command()
@@ -240,9 +238,11 @@ def deploy(
     as_json: AsJson = False,
 ) -> None:
     """Deploy fit, extend and refit to a Prefect server. Deploying again replaces the deployments."""
-    from flows.deploy import run_deploy
-
-    run_deploy(config, serve, as_json, typer.echo)
+    if serve:
+        from flows.serving import run_served as run
+    else:
+        from flows.deploy import run_deploy as run
+    run(config, as_json, typer.echo)
 
 
 @command()

@@ -6,8 +6,8 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from flows.pictures import swiss_roll_picture
-from flows.runner import FitJob, Say, run_job
-from flows.terminal import command_line
+from flows.runner import FitJob, run_job
+from flows.terminal import Say, command_line
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import open_run
 from pipeline.settings import fit_settings

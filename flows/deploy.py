@@ -6,7 +6,6 @@ and worker are gone loses its place after minutes; a work queue with a limit wou
 """
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +37,7 @@ from prefect.workers.process import ProcessWorker
 
 from flows.events import DRIFT, store_resource
 from flows.schedules import ScheduleSettings, Target, described, next_times, read_targets
+from flows.terminal import Say
 from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.errors import described as fault_in_words
 from pipeline.types import Json
@@ -46,23 +46,12 @@ TIMES_SHOWN = 3
 ACTIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 # Batches that drift one after the other want one refit.
 DRIFT_WINDOW = timedelta(hours=1)
-Say = Callable[[str], None]
 
 
-def run_deploy(file: Path, serve: bool, as_json: bool, say: Say) -> None:
-    """Put what a file has to deploy on the server, and tell what will run when."""
+def run_deploy(file: Path, as_json: bool, say: Say) -> None:
+    """Put what a file has to deploy on the configured server, and tell what will run when."""
     schedule, targets = read_targets(file)
     configured = get_current_settings().api.url
-    if serve:
-        if configured:
-            raise InvalidInputError(
-                f"--serve starts a server of its own, but PREFECT_API_URL={configured!r} names one: leave --serve out "
-                "and start a worker, or unset PREFECT_API_URL."
-            )
-        from flows.serving import serve_targets
-
-        serve_targets(schedule, targets, as_json, say)
-        return
     if not configured:
         raise InvalidInputError(
             "no Prefect server is configured: set PREFECT_API_URL to the address of one (prefect server start), or "

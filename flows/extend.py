@@ -26,10 +26,10 @@ def extend(
     """
     from flows import reports, runner, tasks
 
-    job = tasks.job_of(runner.ExtendJob, ExtendSettings, settings, keywords)
+    job = runner.job_of(runner.ExtendJob, ExtendSettings, settings, keywords)
     report: Json = {"store": job.settings.store, "batches": []}
-    with tasks.workers_of(job) as (display, execute):
-        for batch in job.batches(display, take_over, execute, tasks.as_task):
+    with tasks.workers(take_over, *job.needs) as (display, way):
+        for batch in job.batches(display, **way):
             report["batches"].append(batch)
             _record(job.settings.store, batch, reports.drift_table(batch))
     if fail_on_drift and (words := reports.drifted_words(report)):

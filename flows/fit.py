@@ -17,7 +17,9 @@ def fit(settings: FitSettings | None = None, take_over: bool = False, anyway: bo
     """
     from flows import runner, tasks
 
-    job = tasks.job_of(runner.FitJob, FitSettings, settings, keywords)
-    report = tasks.run_as_tasks(job, take_over, anyway)
+    job = runner.job_of(runner.FitJob, FitSettings, settings, keywords)
+    job.require_feasible(anyway)
+    with tasks.workers(take_over, *job.needs) as (display, way):
+        report = job.run(display, **way)
     tasks.publish_figures(report, "fit")
     return report

@@ -18,12 +18,15 @@ def invert(settings: InvertSettings | None = None, take_over: bool = False, **ke
     """
     from flows import pictures, reports, runner, tasks
 
-    job = tasks.job_of(runner.InvertJob, InvertSettings, settings, keywords)
-    report = tasks.run_as_tasks(job, take_over)
+    job = runner.job_of(runner.InvertJob, InvertSettings, settings, keywords)
+    with tasks.workers(take_over, *job.needs) as (display, way):
+        report = job.run(display, **way)
     slug = store_slug(job.settings.store)
     title = f"{reports.asked_for(job.settings)} in the space of {job.settings.store}"
     create_table_artifact(reports.inversion_table(report), key=f"inversion-{slug}", description=title)
     if job.settings.image is not None:
         n_shown = len(pictures.shown_steps(job.settings.steps))
-        tasks.publish_picture(job.strip_picture(), f"strip-{slug}", f"{title}: {n_shown} steps shown")
+        tasks.publish_picture(
+            pictures.strip_picture(job.settings, job.data), f"strip-{slug}", f"{title}: {n_shown} steps shown"
+        )
     return report

@@ -19,7 +19,9 @@ def refit(
     """
     from flows import runner, tasks
 
-    job = tasks.job_of(runner.RefitJob, RefitSettings, settings, keywords)
-    report = tasks.run_as_tasks(job, take_over, anyway)
+    job = runner.job_of(runner.RefitJob, RefitSettings, settings, keywords)
+    job.require_feasible(anyway)
+    with tasks.workers(take_over, *job.needs) as (display, way):
+        report = job.run(display, **way)
     tasks.publish_figures(report, "refit")
     return report

@@ -1,19 +1,13 @@
 """What commands and flows report of a job: figures for programs, lines for people, tables for the server's pages."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from pipeline.jobs.job import Done
+from pipeline.jobs.plan import Plan
 from pipeline.results.run import Run, in_words, open_run
+from pipeline.settings import InvertSettings
 from pipeline.stages.stage import MIB
 from pipeline.types import Json
-
-if TYPE_CHECKING:  # importing jobs takes seconds, and `status` needs none of them
-    from pipeline.jobs.extend import Extended
-    from pipeline.jobs.fit import Fitted
-    from pipeline.jobs.invert import Inverted
-    from pipeline.jobs.plan import Plan
-    from pipeline.jobs.refit import Refitted
-    from pipeline.settings import InvertSettings
 
 # What each flag says of a query, for people.
 MEANINGS = {
@@ -31,7 +25,7 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def plan_report(plan: "Plan") -> tuple[Json, list[str]]:
+def plan_report(plan: Plan) -> tuple[Json, list[str]]:
     """What a fit will take, for programs and in lines."""
     total = sum(plan.seconds.values())
     lines = [f"  {'stage':<11} {'tasks':>7} {'MiB a worker':>13} {'MiB on disk':>12} {'time':>8}"]
@@ -60,17 +54,22 @@ def plan_report(plan: "Plan") -> tuple[Json, list[str]]:
     return value, lines
 
 
-def fit_report(opened: Run, fitted: "Fitted") -> Json:
+def fit_report(opened: Run, fitted: Done) -> Json:
     """All figures of a fit, for programs."""
     found = {name: outcome.figures for name, outcome in fitted.outcomes.items()}
     return {
         "store": opened.url,
-        "computed": {name: outcome.n_computed for name, outcome in fitted.outcomes.items()},
-        "n_computed": fitted.n_computed,
+        **_computed(fitted),
         "figures": _counts(found),
         "quality": opened.quality,
         "trust": opened.trust,
     }
+
+
+def _computed(done: Done | None) -> Json:
+    """How many partitions were computed now, of each stage and of all; none of a job that was done earlier."""
+    computed = {} if done is None else {name: outcome.n_computed for name, outcome in done.outcomes.items()}
+    return {"computed": computed, "n_computed": sum(computed.values())}
 
 
 def _counts(found: Json) -> Json:
@@ -160,7 +159,7 @@ def _component_line(figures: Json) -> str:
     return f"{found}; only the largest is embedded, other rows are NaN."
 
 
-def refit_report(store: str, refitted: "Refitted") -> Json:
+def refit_report(store: str, refitted: Done) -> Json:
     """All figures of a refit, for programs: those of a fit, and how it goes on from the version before."""
     base, n_rows = refitted.manifest["registered_to"], int(refitted.manifest["source"]["n_rows"])
     return {
@@ -183,18 +182,16 @@ def refit_summary(report: Json) -> list[str]:
     ]
 
 
-def batch_report(store: str, output: str, extended: "Extended | None" = None) -> Json:
+def batch_report(store: str, output: str, extended: Done | None = None) -> Json:
     """All figures of one batch, as it was extended to now or earlier."""
     opened = open_run(output)
     n_placed = opened.stage_figures("place")["n_placed"] if opened.n_rows else 0
-    computed = {} if extended is None else {name: outcome.n_computed for name, outcome in extended.outcomes.items()}
     return {
         "store": store,
         "output": output,
         "n_rows": opened.n_rows,
         "n_placed": n_placed,
-        "computed": computed,
-        "n_computed": sum(computed.values()),
+        **_computed(extended),
         "drift": opened.drift,
     }
 
@@ -249,7 +246,7 @@ def drift_table(report: Json) -> list[Json]:
     ]
 
 
-def asked_for(settings: "InvertSettings") -> str:
+def asked_for(settings: InvertSettings) -> str:
     """What is to be found, in words."""
     if settings.path is not None:
         way = "in a straight line" if settings.along == "straight" else "along the data"
@@ -259,14 +256,13 @@ def asked_for(settings: "InvertSettings") -> str:
     return str(settings.coordinates)
 
 
-def inversion_report(settings: "InvertSettings", inverted: "Inverted") -> Json:
+def inversion_report(settings: InvertSettings, inverted: Done) -> Json:
     """All figures of an inversion, for programs."""
     found = {name: outcome.figures for name, outcome in inverted.outcomes.items()}
     return {
         "store": settings.store,
         "output": settings.output,
-        "computed": {name: outcome.n_computed for name, outcome in inverted.outcomes.items()},
-        "n_computed": inverted.n_computed,
+        **_computed(inverted),
         "n_embedded_places": found["order"]["n_nodes"],
         "n_source_rows_read": found["gather"]["n_rows"],
         "recall": found["probes"]["recall"] if "probes" in found else 1.0,

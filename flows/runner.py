@@ -6,28 +6,36 @@ All that commands and flows ask of `pipeline.jobs` to run one stands in the clas
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 from flows import reports
 from flows.progress import Display, shown_on, terminal_display
-from pipeline.errors import InvalidInputError
-from pipeline.jobs import extend as extending
-from pipeline.jobs import fit as fitting
-from pipeline.jobs import invert as inverting
-from pipeline.jobs import refit as refitting
-from pipeline.jobs.job import Around, at_once
+from flows.terminal import Say, aside
+from pipeline.errors import DriftError, InvalidInputError
+from pipeline.jobs.extend import extend_batches, memory_of_extension, opened_space, prepare_extend
+from pipeline.jobs.fit import prepare_fit
+from pipeline.jobs.invert import memory_of_inversion, prepare_invert
+from pipeline.jobs.job import Way
 from pipeline.jobs.plan import Plan
+from pipeline.jobs.refit import prepare_refit
 from pipeline.results.run import in_words, open_run
-from pipeline.settings import ClusterSettings, ExtendSettings, FitSettings, InvertSettings, JobSettings, RefitSettings
-from pipeline.stages.stage import Execute, Watch, serially
+from pipeline.settings import (
+    ClusterSettings,
+    ExtendSettings,
+    FitSettings,
+    InvertSettings,
+    JobSettings,
+    RefitSettings,
+    job_settings,
+)
+from pipeline.stages.stage import Watch
 from pipeline.types import Json
 
-Say = Callable[[str], None]
 Settings = TypeVar("Settings", bound=JobSettings)
 # The terminal shows our progress instead of Prefect's log, which is in its record of the run. A lost server is given
 # up after seconds, not minutes: no result depends on it.
@@ -39,7 +47,7 @@ PREFECT_ENVIRONMENT = {
 
 
 class Job(ABC, Generic[Settings]):
-    """A job whose input is opened and checked, ready to run."""
+    """A job whose input is opened and checked, ready to run; those that are planned are known to fit, or not."""
 
     flow: ClassVar[str]
     plan: Plan | None = None
@@ -53,62 +61,65 @@ class Job(ABC, Generic[Settings]):
         """What is done, in a line."""
 
     @abstractmethod
-    def memory(self) -> dict[str, int]:
-        """Bytes of memory that each stage takes in a worker."""
-
-    @abstractmethod
-    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
+    def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
         """Compute what is missing, publish it and return the figures."""
 
     @abstractmethod
     def summary(self, report: Json) -> list[str]:
         """The figures, in lines for people."""
 
-
-class PlannedJob(Job[Settings]):
-    """A job whose stages are planned: memory, disk and time are known before it runs."""
-
-    plan: Plan
-
+    @property
     def memory(self) -> dict[str, int]:
-        return self.plan.memory
+        """Bytes of memory that each stage takes in a worker."""
+        return {} if self.plan is None else self.plan.memory
+
+    @property
+    def needs(self) -> tuple[ClusterSettings, dict[str, int], float]:
+        """Where to run, the memory of each stage, and the seconds of the longest task if that is known."""
+        return self.settings.cluster, self.memory, 0.0 if self.plan is None else self.plan.longest_task
+
+    def require_feasible(self, anyway: bool) -> None:
+        """Refuse what does not fit, unless it is to run anyway."""
+        if self.plan is not None and not anyway:
+            self.plan.require_feasible()
 
 
-class FitJob(PlannedJob[FitSettings]):
+class FitJob(Job[FitSettings]):
     flow = "fit"
+    plan: Plan
 
     def __init__(self, settings: FitSettings) -> None:
         super().__init__(settings)
-        self._prepared = fitting.prepare_fit(settings)
+        self._prepared = prepare_fit(settings)
         self.plan = self._prepared.plan
 
     @property
     def title(self) -> str:
         return f"{self.settings.source} -> {self.settings.store}"
 
-    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
-        fitted = self._prepared.run(watch, take_over, execute, around)
+    def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
+        fitted = self._prepared.run(watch, **way)
         return reports.fit_report(open_run(self.settings.store), fitted)
 
     def summary(self, report: Json) -> list[str]:
         return reports.fit_summary(report)
 
 
-class RefitJob(PlannedJob[RefitSettings]):
+class RefitJob(Job[RefitSettings]):
     flow = "refit"
+    plan: Plan
 
     def __init__(self, settings: RefitSettings) -> None:
         super().__init__(settings)
-        self._prepared = refitting.prepare_refit(settings)
+        self._prepared = prepare_refit(settings)
         self.plan = self._prepared.plan
 
     @property
     def title(self) -> str:
         return f"{self._prepared.source.name} -> {self.settings.store}, version {self._prepared.version}"
 
-    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
-        refitted = self._prepared.run(watch, take_over, execute, around)
-        return reports.refit_report(self.settings.store, refitted)
+    def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
+        return reports.refit_report(self.settings.store, self._prepared.run(watch, **way))
 
     def summary(self, report: Json) -> list[str]:
         return reports.refit_summary(report)
@@ -120,29 +131,28 @@ class ExtendJob(Job[ExtendSettings]):
     def __init__(self, settings: ExtendSettings) -> None:
         super().__init__(settings)
         # A folder may have no new batch yet; only the space can be checked beforehand.
-        self._space = extending.opened_space(settings)
-        self._prepared = None if settings.incoming else extending.prepare_extend(settings, space=self._space)
+        self._space = opened_space(settings)
+        self._prepared = None if settings.incoming else prepare_extend(settings, space=self._space)
 
     @property
     def title(self) -> str:
         return f"{self.settings.source} in the space of {self.settings.store} -> {self.settings.output}"
 
+    @property
     def memory(self) -> dict[str, int]:
-        return extending.memory_of_extension(self.settings, self._space)
+        return memory_of_extension(self.settings, self._space)
 
-    def batches(
-        self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once
-    ) -> Iterator[Json]:
+    def batches(self, watch: Watch, **way: Unpack[Way]) -> Iterator[Json]:
         """The figures of each batch as soon as it is published."""
-        how = watch, take_over, execute, around
         if self._prepared is not None:
-            yield reports.batch_report(self.settings.store, self.settings.output, self._prepared.run(*how))
+            done = self._prepared.run(watch, **way)
+            yield reports.batch_report(self.settings.store, self.settings.output, done)
             return
-        for output, extended in extending.extend_batches(self.settings, *how):
-            yield reports.batch_report(self.settings.store, output, extended)
+        for output, done in extend_batches(self.settings, watch, **way):
+            yield reports.batch_report(self.settings.store, output, done)
 
-    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
-        return {"store": self.settings.store, "batches": list(self.batches(watch, take_over, execute, around))}
+    def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
+        return {"store": self.settings.store, "batches": list(self.batches(watch, **way))}
 
     def summary(self, report: Json) -> list[str]:
         return reports.extension_summary(report)
@@ -153,36 +163,35 @@ class InvertJob(Job[InvertSettings]):
 
     def __init__(self, settings: InvertSettings) -> None:
         super().__init__(settings)
-        self._prepared = inverting.prepare_invert(settings)
+        self._prepared = prepare_invert(settings)
         self.data = self._prepared.data
 
     @property
     def title(self) -> str:
         return f"{reports.asked_for(self.settings)} in the space of {self.settings.store} -> {self.settings.output}"
 
+    @property
     def memory(self) -> dict[str, int]:
-        return inverting.memory_of_inversion(self._prepared)
+        return memory_of_inversion(self._prepared)
 
-    def run(self, watch: Watch, take_over: bool, execute: Execute = serially, around: Around = at_once) -> Json:
-        inverted = self._prepared.run(watch, take_over, execute, around)
-        return reports.inversion_report(self.settings, inverted)
+    def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
+        return reports.inversion_report(self.settings, self._prepared.run(watch, **way))
 
     def summary(self, report: Json) -> list[str]:
         return reports.inversion_summary(report)
 
-    def strip_picture(self) -> bytes:
-        """The images along the path, between the two rows of the data at its ends."""
-        from flows.pictures import strip_picture
 
-        return strip_picture(self.settings, self.data)
-
-
+AnyJob = TypeVar("AnyJob", bound=Job[Any])
+# The job that a command has prepared for the flow it is calling: a flow's parameters must be plain values.
 _PREPARED: ContextVar[Job[Any] | None] = ContextVar("prepared", default=None)
 
 
-def prepared_job() -> Job[Any] | None:
-    """The job that a command has prepared for the flow it is calling: a flow's parameters must be plain values."""
-    return _PREPARED.get()
+def job_of(kind: type[AnyJob], model: type[JobSettings], settings: Any, keywords: dict[str, Any]) -> AnyJob:
+    """The job of a flow: the one that the calling command prepared, or one from settings or keywords."""
+    if settings is not None and keywords:
+        raise InvalidInputError(f"settings are given, and {', '.join(keywords)} besides; put those into the settings.")
+    prepared = _PREPARED.get()
+    return prepared if isinstance(prepared, kind) else kind(settings or job_settings(model, keywords))
 
 
 @contextmanager
@@ -196,8 +205,7 @@ def _handed_over(job: Job[Any]) -> Iterator[None]:
 
 def run_job(job: Job[Any], take_over: bool, as_json: bool, say: Say, anyway: bool = False) -> Json:
     """Run a job and print its report, as JSON or in lines; return the figures."""
-    if job.plan is not None and not anyway:
-        job.plan.require_feasible()
+    job.require_feasible(anyway)
     tell = aside(as_json, say)
     seconds = {} if job.plan is None else job.plan.seconds
     tell(f"{job.title}, about {in_words(sum(seconds.values()))}" if seconds else job.title)
@@ -211,7 +219,7 @@ def run_shown(job: Job[Any], take_over: bool, display: Display, say: Say) -> Jso
     """Run a job in this process if the settings say so, else as a Prefect flow; the figures."""
     if job.settings.cluster.kind == "serial":
         with shown_on(display):
-            return job.run(display, take_over)
+            return job.run(display, take_over=take_over)
     for name, value in PREFECT_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     say(f"Starting {_described(job.plan, job.settings.cluster)}.")
@@ -224,11 +232,6 @@ def run_shown(job: Job[Any], take_over: bool, display: Display, say: Say) -> Jso
         return report
 
 
-def aside(as_json: bool, say: Say) -> Say:
-    """Where to say what is not part of the JSON."""
-    return (lambda _: None) if as_json else say
-
-
 def _described(plan: Plan | None, cluster: ClusterSettings) -> str:
     if cluster.kind == "address":
         return f"a Prefect flow on the Dask workers at {cluster.address}"
@@ -236,14 +239,16 @@ def _described(plan: Plan | None, cluster: ClusterSettings) -> str:
     return f"a Prefect server and {workers}; this takes about ten seconds, longer the first time"
 
 
-def draw_embedding(store: str, picture: Path | None, tell: Say) -> None:
-    """Write a picture of the published embedding, if one is asked for."""
-    if picture is None:
-        return
-    from flows.pictures import embedding_picture
+def run_drawn(
+    job: FitJob | RefitJob, picture: Path | None, take_over: bool, as_json: bool, say: Say, anyway: bool
+) -> None:
+    """Run a job, print its report, and draw the published embedding if a picture is asked for."""
+    run_job(job, take_over, as_json, say, anyway)
+    if picture is not None:
+        from flows.pictures import embedding_picture
 
-    picture.write_bytes(embedding_picture(open_run(store)))
-    tell(f"The picture is in {picture}.")
+        picture.write_bytes(embedding_picture(open_run(job.settings.store)))
+        aside(as_json, say)(f"The picture is in {picture}.")
 
 
 def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, as_json: bool, say: Say) -> None:
@@ -253,9 +258,9 @@ def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, 
     job = InvertJob(settings)
     run_job(job, take_over, as_json, say)
     if picture is not None:
-        from flows.pictures import shown_steps
+        from flows.pictures import shown_steps, strip_picture
 
-        picture.write_bytes(job.strip_picture())
+        picture.write_bytes(strip_picture(settings, job.data))
         n_shown = len(shown_steps(settings.steps))
         some = "" if n_shown == settings.steps else f", with {n_shown} of the {settings.steps:,} steps, evenly spaced"
         aside(as_json, say)(f"The strip is in {picture}{some}.")
@@ -263,8 +268,6 @@ def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, 
 
 def run_extend(settings: ExtendSettings, take_over: bool, fail_on_drift: bool, as_json: bool, say: Say) -> None:
     """Extend and print the report; raise DriftError if the new rows drift and that is to fail."""
-    from pipeline.errors import DriftError
-
     report = run_job(ExtendJob(settings), take_over, as_json, say)
     if fail_on_drift and (words := reports.drifted_words(report)):
         raise DriftError(words)

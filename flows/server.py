@@ -96,16 +96,8 @@ def _writable_home(spare: Path, say: Callable[[str], None]) -> Path:
 def _embedded(home: Path, log: Path) -> Iterator[str]:
     port = _free_port()
     url = f"http://{LOOPBACK}:{port}/api"
-    command = [sys.executable, "-m", "flows.child_process", "server", str(os.getpid()), str(port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**child_environment(), "PREFECT_HOME": str(home), "PREFECT_SERVER_UI_API_URL": url},
-        )
+    environment = {"PREFECT_HOME": str(home), "PREFECT_SERVER_UI_API_URL": url}
+    process = child("server", str(port), log=log, environment=environment)
     try:
         _wait_until_healthy(url, process, log)
         yield url
@@ -113,9 +105,21 @@ def _embedded(home: Path, log: Path) -> Iterator[str]:
         _stop(process)
 
 
-def child_environment() -> dict[str, str]:
-    """Ours without the settings that keep Prefect's words from the terminal: the server's go to a file."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_LOGGING_HANDLERS")}
+def child(kind: str, *arguments: str, log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Start a process of `flows.child_process` that writes to a log, in our environment with some of its own.
+
+    Without the settings that keep Prefect's words from the terminal: there they go to the log.
+    """
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_LOGGING_HANDLERS")}
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.child_process", kind, str(os.getpid()), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**ours, **environment},
+        )
 
 
 def _free_port() -> int:

@@ -4,7 +4,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,9 +21,10 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.settings import get_current_settings
 from prefect.states import Crashed
 
-from flows.deploy import ACTIVE, Say, deployed, runs_of, summary, tell
-from flows.schedules import ScheduleSettings, Target
-from flows.server import child_environment, last_words, prefect_server
+from flows.deploy import ACTIVE, deployed, runs_of, summary, tell
+from flows.schedules import read_targets
+from flows.server import child, last_words, prefect_server
+from flows.terminal import Say, aside
 from pipeline.errors import ClusterError, InvalidInputError
 
 STOP_SECONDS, LAST_SECONDS = 30, 5
@@ -34,16 +34,22 @@ TOLD = [StateType.RUNNING, StateType.COMPLETED, StateType.FAILED, StateType.CRAS
 QUERY_SECONDS = "5"
 
 
-def serve_targets(schedule: ScheduleSettings, targets: list[Target], as_json: bool, say: Say) -> None:
-    """Deploy on an embedded server and run what is due, until interrupted; then stop everything."""
-    slugs = sorted({target.slug for target in targets})
-    aside: Say = (lambda _: None) if as_json else say
+def run_served(file: Path, as_json: bool, say: Say) -> None:
+    """Deploy what a file has on an embedded server and run what is due, until interrupted; then stop everything."""
+    schedule, targets = read_targets(file)
+    configured = get_current_settings().api.url
+    if configured:
+        raise InvalidInputError(
+            f"--serve starts a server of its own, but PREFECT_API_URL={configured!r} names one: leave --serve out and "
+            "start a worker, or unset PREFECT_API_URL."
+        )
+    slugs, tell_aside = sorted({target.slug for target in targets}), aside(as_json, say)
     with ExitStack() as stack:
         stack.enter_context(_until_terminated())
         for slug in slugs:
             stack.enter_context(_served_once(slug))
-        aside("Starting a Prefect server and a worker; some ten seconds, the first time more.")
-        url = stack.enter_context(prefect_server(aside))
+        tell_aside("Starting a Prefect server and a worker; some ten seconds, the first time more.")
+        url = stack.enter_context(prefect_server(tell_aside))
         client = stack.enter_context(get_client(sync_client=True))
         _settle(client, slugs)
         report = deployed(client, schedule, targets)
@@ -51,8 +57,8 @@ def serve_targets(schedule: ScheduleSettings, targets: list[Target], as_json: bo
         log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "worker.log"
         worker = stack.enter_context(_worker(url, schedule.work_pool, slugs, log))
         tell(report, [*summary(report), "Runs are started from here until Ctrl-C."], as_json, say)
-        stack.callback(aside, "Stopping; a run under way is gone on with the next time.")
-        _watch(client, slugs, worker, log, aside)
+        stack.callback(tell_aside, "Stopping; a run under way is gone on with the next time.")
+        _watch(client, slugs, worker, log, tell_aside)
 
 
 @contextmanager
@@ -94,20 +100,11 @@ def _served_once(slug: str) -> Iterator[None]:
 def _worker(url: str, pool: str, slugs: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A worker for the queues of these stores; it and the runs that it started end with this context."""
     environment = {
-        **child_environment(),
         "PREFECT_API_URL": url,
         "PREFECT_HOME": str(get_current_settings().home),
         "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", QUERY_SECONDS),
     }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows.child_process", "worker", str(os.getpid()), pool, *slugs],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
+    process = child("worker", pool, *slugs, log=log, environment=environment)
     try:
         yield process
     finally:

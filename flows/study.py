@@ -1,18 +1,21 @@
-"""What a study says: for programs, and in lines for people."""
+"""What a study says: for programs, in lines for people and in a picture."""
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
+from flows.pictures import empty_figure, png_of
 from flows.reports import counted
-from flows.runner import Say
-from flows.terminal import command_line
+from flows.terminal import Say, command_line
 from pipeline.jobs.study import Study, Trial, study
 from pipeline.numerics.statistics import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
 from pipeline.results.run import in_words
 from pipeline.settings import ClusterSettings, FitSettings, StudySettings
 from pipeline.types import Json
+
+if TYPE_CHECKING:  # matplotlib takes a second to import: only what draws waits for it
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 MEASURES = {
     "unexplained_variance": "the share of the variance of {distances} between held-out rows that distances in the "
@@ -23,6 +26,8 @@ MEASURES = {
     "nearest in the embedding",
 }
 RECOMMENDED, CLOSE = "*", "+"
+# Errors that differ by more than this factor are drawn on a logarithmic scale.
+FACTORS = 5.0
 # Settings of a fit that the study itself decides, or that its command line names first.
 DECIDED = ("source", "store", "cluster", "n_landmarks", "landmark_selection", "n_neighbors", "gamma")
 
@@ -33,8 +38,6 @@ def study_report(settings: StudySettings, picture: Path | None, say: Say) -> tup
     command = command_line(["fit", *fit_arguments(settings, found)])
     lines = [*_introduction(settings, found), *_tables(found), *_conclusion(found), f"  {command}"]
     if picture is not None:
-        from flows.pictures import study_picture
-
         picture.write_bytes(study_picture(settings, found))
         lines.append(f"The picture is in {picture}.")
     return _described(settings, found, command), lines
@@ -51,17 +54,11 @@ def fit_arguments(settings: StudySettings, found: Study) -> list[str]:
     decided |= {} if trial.n_neighbors is None else {"n_neighbors": trial.n_neighbors}
     gamma = settings.gamma if found.gamma is None else found.gamma
     decided |= {} if gamma == "auto" else {"gamma": gamma}
-    told = {name: getattr(settings, name) for name in _changed(settings, FitSettings) if name not in DECIDED}
-    cluster = {
-        f"cluster_{name}": getattr(settings.cluster, name) for name in _changed(settings.cluster, ClusterSettings)
-    }
+    told = dict(settings.changed(name for name in FitSettings.model_fields if name not in DECIDED))
+    changed = settings.cluster.changed(ClusterSettings.model_fields)
+    cluster = {f"cluster_{name}": value for name, value in changed}
     options = (_option(name, value) for name, value in (decided | told | cluster).items())
     return [settings.source, *(part for option in options for part in option)]
-
-
-def _changed(settings: BaseModel, model: type[BaseModel]) -> list[str]:
-    """The settings of a model that are not as they would be anyway."""
-    return [name for name, field in model.model_fields.items() if getattr(settings, name) != field.default]
 
 
 def _option(name: str, value: object) -> list[str]:
@@ -173,3 +170,64 @@ def _described_trial(trial: Trial) -> Json:
         "n_evaluations": trial.n_evaluations,
         "seconds": trial.seconds,
     }
+
+
+def study_picture(settings: StudySettings, found: Study) -> bytes:
+    """A PNG: errors against the number of landmarks, a panel for each number of neighbors, above what a fit takes."""
+    counts = list(dict.fromkeys(trial.n_neighbors for trial in found.trials))
+    figure = empty_figure(3.4 + 3.6 * len(counts), 6)
+    panels = figure.subplots(2, len(counts), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 1))
+    labelled: dict[str, Artist] = {}
+    for (above, below), k in zip(panels.T, counts, strict=True):
+        trials = [trial for trial in found.trials if trial.n_neighbors == k]
+        _draw_errors(above, found, trials)
+        _draw_seconds(below, found, trials)
+        above.set_title("" if k is None else counted(k, "neighbor"), fontsize=11)
+        labelled |= {label: handle for handle, label in zip(*above.get_legend_handles_labels(), strict=True)}
+    panels[0, 0].set_ylabel("error (mean ± standard error)")
+    panels[1, 0].set(ylabel="time of a fit, s", ylim=(0, 1.1 * max(trial.seconds for trial in found.trials)))
+    _set_scale(panels[0, 0], found)
+    figure.legend(list(labelled.values()), list(labelled), loc="outside right upper", frameon=False, fontsize=9)
+    title = f"{Path(settings.source).name}: {settings.method}, {counted(settings.n_components, 'component')}"
+    figure.suptitle(f"{title}; a sample of {found.n_training:,} of {found.n_rows:,} rows", fontsize=12)
+    return png_of(figure)
+
+
+def _draw_errors(axes: "Axes", found: Study, trials: list[Trial]) -> None:
+    for selection in dict.fromkeys(trial.selection for trial in trials):
+        mine = sorted((t for t in trials if t.selection == selection), key=lambda t: t.n_landmarks)
+        sizes, errors = [t.n_landmarks for t in mine], [t.error for t in mine]
+        values, spreads = [e.value for e in errors], [e.standard_error for e in errors]
+        axes.errorbar(sizes, values, yerr=spreads, marker="o", markersize=4, capsize=2, linewidth=1.2, label=selection)
+    axes.axhspan(0, found.limit, color="0.92", zorder=0, label="as good as the best")
+    if found.recommended in trials:
+        _mark(axes, found.recommended.n_landmarks, found.recommended.error.value, "recommended")
+
+
+def _draw_seconds(axes: "Axes", found: Study, trials: list[Trial]) -> None:
+    sizes = sorted({trial.n_landmarks for trial in trials})
+    slowest = [max(trial.seconds for trial in trials if trial.n_landmarks == m) for m in sizes]
+    axes.plot(sizes, slowest, color="0.4", marker="o", markersize=3, linewidth=1.2)
+    if found.recommended in trials:
+        _mark(axes, found.recommended.n_landmarks, found.recommended.seconds, None)
+    axes.set(xscale="log", xlabel="landmarks")
+    axes.set_xticks(sizes, [f"{m:,}" for m in sizes])
+    axes.minorticks_off()
+
+
+def _mark(axes: "Axes", x: float, y: float, label: str | None) -> None:
+    """A ring around a point."""
+    axes.plot([x], [y], "o", markersize=13, markerfacecolor="none", markeredgecolor="black", label=label)
+
+
+def _set_scale(axes: "Axes", found: Study) -> None:
+    """From 0 where errors are alike, else by factors."""
+    values = [trial.error.value for trial in found.trials]
+    if min(values) > 0 and max(values) > FACTORS * min(values):
+        axes.set(yscale="log", ylim=(min(values) / 1.3, max(values) * 1.3))
+        from matplotlib.ticker import LogFormatter
+
+        for show in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            show(LogFormatter(minor_thresholds=(2, 0.7)))
+    else:
+        axes.set_ylim(0, 1.15 * max(values))

@@ -6,7 +6,7 @@ Resuming goes through the run's ledger, not through Prefect: a flow that runs ag
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_image_artifact, create_table_artifact
@@ -17,44 +17,28 @@ from prefect.logging import get_run_logger
 from flows.pictures import embedding_picture
 from flows.progress import Display, Several, current_display
 from flows.reports import figures_table
-from flows.runner import Job, prepared_job
-from pipeline.errors import ClusterError, InvalidInputError
+from pipeline.errors import ClusterError
 from pipeline.fanout import executor
 from pipeline.fanout.rounds import is_passing
+from pipeline.jobs.job import Way
 from pipeline.results.run import open_run
-from pipeline.settings import JobSettings, job_settings
-from pipeline.stages.stage import Execute, Outcome
+from pipeline.settings import ClusterSettings
+from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
 RETRIES, RETRY_SECONDS = 2, 5
-AnyJob = TypeVar("AnyJob", bound=Job[Any])
-
-
-def job_of(kind: type[AnyJob], model: type[JobSettings], settings: Any, keywords: dict[str, Any]) -> AnyJob:
-    """The job of a flow: the one that the calling command prepared, or one from settings or keywords."""
-    if settings is not None and keywords:
-        raise InvalidInputError(f"settings are given, and {', '.join(keywords)} besides; put those into the settings.")
-    prepared = prepared_job()
-    return prepared if isinstance(prepared, kind) else kind(settings or job_settings(model, keywords))
-
-
-def run_as_tasks(job: Job[Any], take_over: bool, anyway: bool = False) -> Json:
-    """Run the stages of a job as tasks; the figures."""
-    if job.plan is not None and not anyway:
-        job.plan.require_feasible()
-    with workers_of(job) as (display, execute):
-        return job.run(display, take_over, execute, as_task)
 
 
 @contextmanager
-def workers_of(job: Job[Any]) -> Iterator[tuple[Display, Execute]]:
-    """The workers of a job, and where to show what they do."""
+def workers(
+    take_over: bool, cluster: ClusterSettings, memory: dict[str, int], longest_task: float
+) -> Iterator[tuple[Display, Way]]:
+    """Workers for a job: where to show what they do, and how to run the job on them, each stage as a task."""
     display = Several([LogWatch(), current_display()])
-    longest = 0.0 if job.plan is None else job.plan.longest_task
-    with executor(job.settings.cluster, job.memory(), display.noticed, longest) as execute:
+    with executor(cluster, memory, display.noticed, longest_task) as execute:
         display.ready()
-        yield display, execute
+        yield display, {"take_over": take_over, "execute": execute, "around": as_task}
 
 
 class LogWatch(Display):

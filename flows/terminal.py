@@ -16,6 +16,12 @@ import typer
 
 FAILED, BAD_INPUT, DRIFTED, INTERRUPTED = 1, 2, 3, 130
 LATER_SECONDS = 0.05
+Say = Callable[[str], None]
+
+
+def aside(as_json: bool, say: Say) -> Say:
+    """Where to say what is not part of the JSON."""
+    return (lambda _: None) if as_json else say
 
 
 def run_command(command: Callable[[], None]) -> None:

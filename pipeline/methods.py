@@ -7,7 +7,7 @@ functions; whatever computes is in `numerics`. METHODS and `landmark_choices` in
 import re
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.errors import InvalidInputError
@@ -18,14 +18,8 @@ NYSTROM = ("projection", "kernel-mapping", "rbf")
 STRESS = ("stress", "kernel-mapping", "rbf")
 # Extensions that work with any configuration, since they need nothing but the distances to the landmarks.
 OF_DISTANCES = ("kernel-mapping", "rbf")
-VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH = (
-    "vectors",
-    "dissimilarities",
-    "similarities",
-    "objects",
-    "graph",
-)
-INPUTS = (VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH)
+INPUTS = ("vectors", "dissimilarities", "similarities", "objects", "graph")
+VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH = INPUTS
 PROXIMITIES = (VECTORS, DISSIMILARITIES, OBJECTS)
 METRICS = ("euclidean", "cityblock", "chebyshev", "cosine", "correlation")
 # Each kernel with the parameters it uses.
@@ -111,27 +105,15 @@ class Method:
     model: type[Any] | None = None
 
 
-_PATHS = ("n_neighbors", "radius")
+_ALONG_PATHS = Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=("n_neighbors", "radius"))
+_AFFINE = Method(NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False, takes_affinities=True)
 _BUILT_IN = {
-    "isomap": Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=_PATHS),
-    "kernel-isomap": Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=_PATHS),
+    "isomap": _ALONG_PATHS,
+    "kernel-isomap": _ALONG_PATHS,
     "mds": Method(CLASSICAL, (*PROXIMITIES, SIMILARITIES)),
     "kernel-mds": Method(CLASSICAL, (VECTORS, OBJECTS), parameters=("kernel",)),
-    "laplacian": Method(
-        NYSTROM,
-        (*PROXIMITIES, SIMILARITIES),
-        coordinates_are_lengths=False,
-        parameters=("gamma",),
-        takes_affinities=True,
-        zero_is_itself=True,
-    ),
-    "spectral": Method(
-        NYSTROM,
-        (*PROXIMITIES, SIMILARITIES),
-        coordinates_are_lengths=False,
-        parameters=("gamma", "n_clusters"),
-        takes_affinities=True,
-    ),
+    "laplacian": replace(_AFFINE, parameters=("gamma",), zero_is_itself=True),
+    "spectral": replace(_AFFINE, parameters=("gamma", "n_clusters")),
     "lle": Method(
         ("weights", "kernel-mapping", "rbf"),
         PROXIMITIES,
@@ -176,26 +158,18 @@ def uses(method: str, parameter: str) -> bool:
 def resolved_extension(method: str, extension: str) -> str:
     """The extension that is meant; one that the method does not have is refused."""
     allowed = METHODS[method].extensions
-    if extension == "auto":
-        return allowed[0]
-    if extension not in allowed:
-        raise InvalidInputError(
-            f"extension={extension!r} does not go with method={method!r}; use one of {listed(allowed)}."
-        )
-    return extension
-
-
-def has_two_answers(method: str, extension: str) -> bool:
-    """Whether points get both the projection and the restricted reconstruction."""
-    both = METHODS[method].extensions == CLASSICAL
-    return both and resolved_extension(method, extension) in ("projection", "restricted")
+    return allowed[0] if extension == "auto" else _allowed("extension", extension, method, allowed)
 
 
 def require_input(method: str, given: str) -> None:
     """Refuse a kind of input that a method cannot use."""
-    allowed = METHODS[method].inputs
-    if given not in allowed:
-        raise InvalidInputError(f"input={given!r} does not go with method={method!r}; use one of {listed(allowed)}.")
+    _allowed("input", given, method, METHODS[method].inputs)
+
+
+def _allowed(name: str, value: str, method: str, allowed: Collection[str]) -> str:
+    if value not in allowed:
+        raise InvalidInputError(f"{name}={value!r} does not go with method={method!r}; use one of {listed(allowed)}.")
+    return value
 
 
 def require_extension(method: str, extension: str, given: str) -> None:
@@ -263,11 +237,6 @@ def require_selection(selection: str, given: str, one_by_one: bool = False) -> N
             f"landmark_selection={selection!r} needs distances between many points; with this input use "
             f"{' or '.join(map(repr, allowed))}."
         )
-
-
-def joins_neighbors(method: str, given: str, radius: float | None) -> bool:
-    """Whether a method looks for n_neighbors neighbors of each point."""
-    return uses(method, "n_neighbors") and given != GRAPH and radius is None
 
 
 def unused_settings(method: str, kernel: object, given: str) -> set[str]:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.jobs.fit import checked_source, fit
+from pipeline.jobs.fit import EMBEDDING, STAGES, checked_source, fit, fit_costs
 from pipeline.jobs.measured import ALONG_NEIGHBORS
-from pipeline.jobs.plan import EMBEDDING, STAGES, fit_costs
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
 from pipeline.results.run import open_run

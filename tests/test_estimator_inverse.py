@@ -5,7 +5,7 @@ import pytest
 
 from pipeline import LandmarkIsomap
 from pipeline.errors import InexactWarning, InvalidInputError, OutsideWarning
-from pipeline.estimator.inverse import data_at
+from pipeline.estimator.landmark_isomap import data_at
 from pipeline.numerics.datasets import swiss_roll
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs import plan as planning
-from pipeline.jobs.plan import STAGES, fit_costs, free_disk, memory_of_worker, plan_fit, workers_of
+from pipeline.jobs.fit import STAGES, fit_costs, plan_fit
+from pipeline.jobs.plan import free_disk, memory_of_worker, workers_of
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results.run import in_words, open_run
 from pipeline.settings import ClusterSettings, fit_settings

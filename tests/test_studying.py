@@ -10,8 +10,7 @@ from sklearn.neighbors import kneighbors_graph
 
 from pipeline import LandmarkIsomap
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.fit import checked_source
-from pipeline.jobs.plan import plan_fit
+from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.study import study, tried_landmarks
 from pipeline.jobs.study_spaces import Chooser, by_points, drawn_sample, on_leading_axes, read_rows, spread_rows
 from pipeline.numerics.datasets import swiss_roll

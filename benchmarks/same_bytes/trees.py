@@ -23,7 +23,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "StudySettings": ("pipeline.settings.study", *SETTINGS, "pipeline.study_settings"),
     "checked_source": ("pipeline.jobs.fit", "pipeline.jobs.inputs", "pipeline.fitting"),
     "fit": ("pipeline.jobs.fit", "pipeline.fitting"),
-    "plan_fit": ("pipeline.jobs.plan", "pipeline.plan"),
+    "plan_fit": ("pipeline.jobs.fit", "pipeline.jobs.plan", "pipeline.plan"),
     "extend": ("pipeline.jobs.extend", "pipeline.extending"),
     "extend_batches": ("pipeline.jobs.extend", "pipeline.extending"),
     "refit": ("pipeline.jobs.refit", "pipeline.refitting"),

@@ -1,21 +1,20 @@
-"""Methods that measure straight from the landmarks: by a metric, a kernel or a function, or as it is given.
+"""Methods that measure straight from the landmarks: by a metric, a kernel or a function, or as it is given."""
 
-What points are to the landmarks, measured straight: by a metric or a kernel, by a function, or as it is given.
-"""
-
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.estimator.settings import Comparing, Settings
-from pipeline.estimator.spaces import (
+from pipeline.estimator.base import (
+    Comparing,
     Distinct,
     Embedder,
     Fitted,
+    Settings,
     distinct_points,
     embedder_of,
     in_unit,
@@ -30,6 +29,7 @@ from pipeline.numerics.models.metrics import (
     automatic_gamma,
     dissimilarities_from_similarities,
     distances,
+    gamma_in_unit,
     require_directions,
 )
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -38,33 +38,28 @@ from pipeline.types import AnyArray, FloatArray, IntArray
 ROWS_PER_BLOCK = 512
 
 
-class Measure(Protocol):
+class Measure(ABC):
     """Dissimilarities of rows, which are in the user's units, to the landmarks: in units of 2^exponent of these."""
 
-    @property
-    def exponent(self) -> int: ...
+    exponent: int
 
-    def check(self, rows: AnyArray) -> None:
+    def check(self, rows: AnyArray) -> None:  # noqa: B027  a function of the user's takes any row
         """Refuse rows that cannot be measured."""
 
+    @abstractmethod
     def to_landmarks(self, rows: AnyArray) -> AnyArray:
         """Dissimilarities (p, m), of which each row depends on that row alone."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class VectorMeasure:
+class VectorMeasure(Measure):
     """Between vectors: by a metric, or induced by a kernel. landmarks (m, D) are in units of 2^data_exponent."""
 
     landmarks: FloatArray
     data_exponent: int
+    exponent: int
     metric: str
-    kernel: Kernel | None = None
-
-    @property
-    def exponent(self) -> int:
-        free = self.metric in SCALE_FREE if self.kernel is None else self.kernel.name != "linear"
-        return 0 if free else self.data_exponent
+    kernel: Kernel | None
 
     def check(self, rows: AnyArray) -> None:
         require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
@@ -80,15 +75,12 @@ class VectorMeasure:
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionMetric:
+class FunctionMetric(Measure):
     """By a function of the user's, called once for every row and every landmark (m, D)."""
 
     function: Comparing
     landmarks: AnyArray
     exponent: int = 0
-
-    def check(self, rows: AnyArray) -> None:
-        """Any row may be compared; what the function says is looked at."""
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
         return np.asarray(np.ldexp(self.values(rows), -self.exponent))
@@ -99,7 +91,7 @@ class FunctionMetric:
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionKernel:
+class FunctionKernel(Measure):
     """By the dissimilarities that a function of the user's, an inner product, induces; `own` (m,) are the landmarks'
     with themselves."""
 
@@ -107,9 +99,6 @@ class FunctionKernel:
     landmarks: AnyArray
     own: FloatArray
     exponent: int = 0
-
-    def check(self, rows: AnyArray) -> None:
-        """Any row may be compared; what the function says is looked at."""
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
         return self.induced(self.values(rows), self.of_themselves(rows))
@@ -128,7 +117,7 @@ class FunctionKernel:
 
 
 @dataclass(frozen=True, eq=False)
-class GivenColumns:
+class GivenColumns(Measure):
     """Rows are dissimilarities to all training points, some of which (m,) are the landmarks."""
 
     landmarks: IntArray
@@ -152,11 +141,8 @@ def _table(argument: str, function: Comparing, rows: AnyArray, others: AnyArray)
 
 
 def _words(argument: str, function: Comparing, one: AnyArray, other: AnyArray, given: str) -> str:
-    return f"{argument}={named(function)} gives {given} for the rows {_shown(one)} and {_shown(other)} of X"
-
-
-def _shown(row: AnyArray) -> str:
-    return np.array2string(row, precision=4, threshold=6, edgeitems=2)
+    shown = (np.array2string(row, precision=4, threshold=6, edgeitems=2) for row in (one, other))
+    return f"{argument}={named(function)} gives {given} for the rows {' and '.join(shown)} of X"
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +184,9 @@ def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
 def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     require_dissimilarities(X)
     m = settings.landmark_count(len(X), f"X has {len(X)} rows")
-    chosen = chosen_by_dissimilarities(settings.landmark_selection, len(X), partial(_between, X), m, seed)
+    chosen = chosen_by_dissimilarities(
+        settings.landmark_selection, len(X), lambda rows: _symmetrized(X[np.ix_(rows, rows)], are_lengths=True), m, seed
+    )
     measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
     between = symmetric("X", X[np.ix_(chosen, chosen)], chosen, are_lengths=True)
     scaled = np.ldexp(between, -measure.exponent)
@@ -233,14 +221,16 @@ def _measured(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArra
 def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
     landmarks = points.points[chosen].astype(np.float64)
     kernel = _kernel(settings, landmarks, points.exponent) if uses(settings.method, "kernel") else None
-    measure = VectorMeasure(landmarks, points.exponent, str(settings.metric), kernel)
+    is_free = settings.metric in SCALE_FREE if kernel is None else kernel.name != "linear"
+    exponent = 0 if is_free else points.exponent
+    measure = VectorMeasure(landmarks, points.exponent, exponent, str(settings.metric), kernel)
     measure.check(X)
     between = measure.measured(landmarks)
     return Measured(measure, (between + between.T) / 2, lambda chunk: measure.measured(points.points[chunk]))
 
 
 def _kernel(settings: Settings, landmarks: FloatArray, exponent: int) -> Kernel:
-    gamma = settings.gamma_in_unit(exponent)
+    gamma = gamma_in_unit(settings.gamma, exponent)
     found = automatic_gamma(landmarks) if gamma is None else gamma
     return Kernel(str(settings.kernel), found, settings.degree, settings.constant)
 
@@ -269,11 +259,6 @@ def _exponent(argument: str, values: AnyArray) -> int:
     if largest == 0:
         raise InvalidInputError(f"the {argument} of X is 0 everywhere; there is nothing to embed.")
     return int(np.frexp(largest)[1])
-
-
-def _between(X: AnyArray, rows: IntArray) -> FloatArray:
-    """Dissimilarities (c, c) between some rows of a matrix that is symmetric up to rounding."""
-    return _symmetrized(X[np.ix_(rows, rows)], are_lengths=True)
 
 
 def _symmetrized(values: AnyArray, are_lengths: bool) -> FloatArray:
@@ -328,7 +313,9 @@ def require_symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: 
     for first in range(0, len(values), ROWS_PER_BLOCK):
         block = values[first : first + ROWS_PER_BLOCK].astype(np.float64)
         across = values[:, first : first + ROWS_PER_BLOCK].T.astype(np.float64)
-        apart = _beyond_rounding(block, across, largest, are_lengths)
+        a, b = (block**2, across**2) if are_lengths else (block, across)
+        allowed = checks.SYMMETRY_TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + checks.ROUNDING_FLOOR * largest
+        apart = np.where(np.abs(a - b) > allowed, np.abs(block - across), 0.0)
         row, column = np.unravel_index(int(apart.argmax()), apart.shape)
         if apart[row, column] > worst:
             worst, i, j = float(apart[row, column]), first + int(row), int(column)
@@ -338,10 +325,3 @@ def require_symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: 
             f"({rows[j]}, {rows[i]}), the largest deviation ({worst:g}); average it with its transpose if that is what "
             "you mean."
         )
-
-
-def _beyond_rounding(block: FloatArray, across: FloatArray, largest: float, are_lengths: bool) -> FloatArray:
-    """How far values are apart; 0 where that is rounding."""
-    a, b = (block**2, across**2) if are_lengths else (block, across)
-    allowed = checks.SYMMETRY_TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + checks.ROUNDING_FLOOR * largest
-    return np.where(np.abs(a - b) > allowed, np.abs(block - across), 0.0)

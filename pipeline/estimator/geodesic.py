@@ -8,11 +8,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
-from pipeline.estimator.settings import Settings
-from pipeline.estimator.spaces import (
+from pipeline.estimator.base import (
     Distinct,
     Embedder,
     Fitted,
+    Settings,
     chunks,
     distinct_points,
     embedder_of,
@@ -32,7 +32,7 @@ from pipeline.numerics.geodesics.rows import each_search, rows_through_lists, ro
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
-from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, lists_of
+from pipeline.numerics.neighbors.radius import Pairs, RadiusSearch, lists_of
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
@@ -101,7 +101,11 @@ class GivenEdges:
     place_of: IntArray
 
     def lengths(self, rows: csr_array, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
-        lists = edges_of_new_points(rows, self.place_of, self.exponent)
+        edges = rows.tocoo()
+        starts, nodes = (part.astype(np.int64) for part in edges.coords)
+        kept = self.place_of[nodes] >= 0
+        lengths = np.ldexp(edges.data[kept].astype(np.float64), -self.exponent)
+        lists = lists_of(int(rows.shape[0]), Pairs(starts[kept], self.place_of[nodes[kept]], lengths))
         found, reached = rows_through_lists(lists, to_landmarks), np.diff(lists.offsets) > 0
         return found[reached], reached
 
@@ -140,33 +144,29 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
     if settings.radius is None:
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
-    connected = _connected(settings, points, _graph_of_points(settings, points, n_threads))
-    return Network(connected, points, points.exponent, X.dtype)
+    graph = _graph_of_points(settings, points, n_threads)
+    return Network(_connected(settings, points, graph), points, points.exponent, X.dtype)
 
 
 def _given_network(settings: Settings, X: csr_array) -> Network:
     graph = undirected_graph(X)
     exponent = int(np.frexp(graph.data.max(initial=0.0))[1])
     graph.data = np.ldexp(graph.data, -exponent)
-    connected = _connected(settings, None, graph)
-    return Network(connected, None, exponent, graph.dtype)
+    return Network(_connected(settings, None, graph), None, exponent, graph.dtype)
 
 
 def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> csr_array:
-    if settings.radius is None:
+    radius = settings.radius
+    if radius is None:
         return neighbor_graph(*neighbors_within(points.points, settings.n_neighbors, n_threads))
-    lists = _lists_within(settings.radius, points, n_threads)
+    scaled = _in_unit(radius, points.exponent)
+    try:
+        lists = RadiusSearch(points.points).lists(points.points, scaled, n_threads)
+    except InvalidInputError as error:
+        raise InvalidInputError(str(error).replace(f"radius={scaled:g}", f"radius={radius:g}")) from error
     starts = np.repeat(np.arange(len(points.points)), np.diff(lists.offsets))
     others = starts != lists.indices
     return graph_from_edges(len(points.points), starts[others], lists.indices[others], lists.distances[others])
-
-
-def _lists_within(radius: float, points: Distinct, n_threads: int) -> RadiusLists:
-    scaled = _in_unit(radius, points.exponent)
-    try:
-        return RadiusSearch(points.points).lists(points.points, scaled, n_threads)
-    except InvalidInputError as error:
-        raise InvalidInputError(str(error).replace(f"radius={scaled:g}", f"radius={radius:g}")) from error
 
 
 def _connected(settings: Settings, points: Distinct | None, graph: csr_array) -> Connected:
@@ -279,15 +279,6 @@ def undirected_graph(X: csr_array) -> csr_array:
     graph = graph_from_edges(int(X.shape[0]), starts, ends, weights)
     _require_one_length(graph, starts, ends, weights)
     return graph
-
-
-def edges_of_new_points(X: csr_array, place_of: IntArray, exponent: int) -> RadiusLists:
-    """Of new points the edges (p, n) to nodes that have a place, nearest first, in units of 2^exponent."""
-    edges = X.tocoo()
-    rows, nodes = (part.astype(np.int64) for part in edges.coords)
-    kept = place_of[nodes] >= 0
-    lengths = np.ldexp(edges.data[kept].astype(np.float64), -exponent)
-    return lists_of(int(X.shape[0]), Pairs(rows[kept], place_of[nodes[kept]], lengths))
 
 
 def _require_one_length(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:

@@ -1,5 +1,7 @@
-"""LandmarkIsomap: the pipeline's numerics in memory, as a scikit-learn estimator."""
+"""LandmarkIsomap: the pipeline's numerics in memory, as a scikit-learn estimator, and the way back to rows of data."""
 
+import warnings
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -11,21 +13,32 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import InexactWarning, InvalidInputError, OutsideWarning
+from pipeline.estimator.base import PRECOMPUTED, Comparing, Settings
 from pipeline.estimator.direct import fit_direct
 from pipeline.estimator.geodesic import fit_geodesic, require_edge_lengths
-from pipeline.estimator.inverse import data_at
-from pipeline.estimator.settings import PRECOMPUTED, Comparing, Settings
-from pipeline.estimator.spaces import Fitted
 from pipeline.methods import METHODS
 from pipeline.numerics import checks
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
-from pipeline.numerics.geodesics.graph import ComponentPolicy
+from pipeline.numerics.geodesics.graph import ComponentPolicy, collapse_duplicates
+from pipeline.numerics.inverse.interpolant import Inverted, Stencils, mean_rows, nearest_nodes, stencils, usable_points
+from pipeline.numerics.inverse.neighborhood import NOBODY
+from pipeline.numerics.inverse.systems import ILL_CONDITIONED, MERGED, REGULARIZED, UNDEFINED
 from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # What a fit leaves only if its method has it.
 OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
+# Fill distances from every embedded point beyond which a place is outside of the embedding.
+OUTSIDE = 3.0
+# What a caller should know of an answer that is not simply interpolated.
+INEXACT = {
+    MERGED: "are a mean of different rows in one place",
+    REGULARIZED: "are smoothed, for embedded points nearly coincide",
+    ILL_CONDITIONED: "have few right digits",
+}
+# From here to the caller of `inverse_transform`.
+CALLER = 4
 
 
 class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -199,11 +212,15 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             fitted = fit_geodesic(settings, data, seed, int(effective_n_jobs(self.n_jobs)))
         else:
             fitted = fit_direct(settings, data, seed)
-        labels = _labels(settings, fitted, seed)
+        labels = None
+        if settings.clusters is not None:
+            centers = cluster_centers(fitted.model.coordinates, settings.clusters, seed)
+            labels = cluster_labels(fitted.embedding, centers)
         # Only now does the estimator change: a fit that failed leaves the one before it as it was.
         self._space = fitted.space
-        # A copy: who changes X later does not mean to change what the embedding goes back to.
-        self._rows = None if self._takes_proximities else _unshared(data, X)
+        # Who changes X later does not mean to change what the embedding goes back to.
+        is_shared = not isinstance(X, np.ndarray) or np.may_share_memory(data, X)
+        self._rows = None if self._takes_proximities else (data.copy() if is_shared else data)
         self.model_ = fitted.model
         self.embedding_ = fitted.embedding
         self.landmark_indices_ = fitted.landmarks
@@ -260,18 +277,6 @@ def _seed(random_state: Any) -> int:
     return int(state.randint(np.iinfo(np.int32).max))
 
 
-def _unshared(data: AnyArray, given: object) -> AnyArray:
-    """The data in memory that is not also the caller's."""
-    return data.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(data, given) else data
-
-
-def _labels(settings: Settings, fitted: Fitted, seed: int) -> IntArray | None:
-    """The cluster of every row, if clusters are to be found."""
-    if settings.clusters is None:
-        return None
-    return cluster_labels(fitted.embedding, cluster_centers(fitted.model.coordinates, settings.clusters, seed))
-
-
 def _refuse_other_than_numbers(X: ArrayLike) -> None:
     dtype = getattr(X, "dtype", None)
     kind = getattr(dtype, "kind", "f") if dtype is not None else np.asarray(X).dtype.kind
@@ -279,3 +284,78 @@ def _refuse_other_than_numbers(X: ArrayLike) -> None:
         raise InvalidInputError(f"Complex data not supported: X has dtype {dtype}; it must hold real numbers.")
     if kind in "US":
         raise InvalidInputError("X holds text; it must hold real numbers: convert it, for example with astype(float).")
+
+
+def data_at(coordinates: ArrayLike, embedding: FloatArray, rows: AnyArray) -> FloatArray:
+    """Rows (p, D) of data at coordinates (p, d), by local cubic radial functions through the embedded rows.
+
+    As on disk, rows that are embedded in the same place are one node of the interpolant, with the mean of their rows.
+    """
+    places = checks.real_array("X", coordinates, 2)
+    if places.shape[1] != embedding.shape[1]:
+        raise InvalidInputError(
+            f"X has {places.shape[1]} columns; the embedding has {embedding.shape[1]} coordinates: give those."
+        )
+    found = _interpolated(places, embedding, rows)
+    _warn_of_outside(found.stencils)
+    _warn_of_inexact(found.stencils)
+    return found.values
+
+
+def _interpolated(places: AnyArray, embedding: FloatArray, rows: AnyArray) -> Inverted:
+    embedded = np.flatnonzero(usable_points(embedding))
+    distinct = collapse_duplicates(embedding[embedded])
+    firsts = embedded[distinct.first_rows]
+    near = nearest_nodes(embedding[firsts], places)
+    found = stencils(places, embedding[firsts], near)
+    if len(firsts) == len(embedded):
+        # Nothing repeats: rows are combined where they stand.
+        return Inverted(
+            replace(found, neighborhoods=np.where(near == NOBODY, NOBODY, firsts[near])).combine(rows), found
+        )
+    return _of_means(found, embedded, distinct.node_of, rows)
+
+
+def _of_means(found: Stencils, embedded: IntArray, node_of: IntArray, rows: AnyArray) -> Inverted:
+    """Values by the means of the rows (n, D) of nodes; node_of (e,) are those of the embedded rows (e,)."""
+    near = found.neighborhoods
+    needed = np.unique(near[near != NOBODY])
+    members = np.flatnonzero(np.isin(node_of, needed))
+    members = members[np.argsort(node_of[members], kind="stable")]
+    means, differ = mean_rows(rows[embedded[members]], np.searchsorted(needed, node_of[members]))
+    local = np.where(near == NOBODY, NOBODY, np.searchsorted(needed, near))
+    merged = (differ[local] & (local != NOBODY)).any(axis=1) if len(needed) else np.zeros(len(near), dtype=np.bool_)
+    flags = found.flags | np.where(merged, MERGED, 0).astype(np.uint8)
+    return Inverted(replace(found, neighborhoods=local).combine(means), replace(found, flags=flags))
+
+
+def _warn_of_outside(found: Stencils) -> None:
+    """Undefined places, NaN or beyond anything that can be computed with, are outside too: their remoteness is NaN."""
+    outside = np.flatnonzero(~(found.remoteness <= OUTSIDE))
+    if not len(outside):
+        return
+    n_undefined = int(np.count_nonzero(found.flags & UNDEFINED))
+    words = []
+    if n_undefined:
+        words.append(f"data of {n_undefined} is NaN, for they are not finite or too far away to compute with")
+    if n_undefined < len(outside):
+        words.append(
+            f"at up to {np.nanmax(found.distance[outside]):.3g} from every embedded point data is extrapolated"
+        )
+    warnings.warn(
+        f"{len(outside)} of {len(found.flags)} rows of X are outside of the embedding, the first {outside[0]}: "
+        f"{'; '.join(words)}.",
+        OutsideWarning,
+        stacklevel=CALLER,
+    )
+
+
+def _warn_of_inexact(found: Stencils) -> None:
+    counts = {words: int(np.count_nonzero(found.flags & flag)) for flag, words in INEXACT.items()}
+    told = [f"{count} {words}" for words, count in counts.items() if count]
+    if told:
+        warnings.warn(
+            f"data at {len(found.flags)} rows of X is not what interpolating gives: {', '.join(told)}.",
+            InexactWarning,
+            stacklevel=CALLER,
+        )

@@ -6,7 +6,7 @@ done once its results are published, and is never done again.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -21,15 +21,15 @@ from pipeline.sources.graphs import NewNodes, open_new_nodes
 from pipeline.sources.inputs import AnySource, comparison_of, n_columns, n_points
 from pipeline.sources.objects import ObjectSource, open_objects
 from pipeline.sources.opening import open_source
-from pipeline.sources.proximities import (
-    is_file_of_its_own,
-    open_proximities,
-    require_own_similarities,
-)
+from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
+from pipeline.sources.proximities import is_file_of_its_own, open_proximities, require_own_similarities
 from pipeline.sources.source import Source
 from pipeline.stages.providers.proximities import rows_of_landmarks
 from pipeline.stages.space import GraphSpace, Space
+from pipeline.stages.stage import Outcome
+from pipeline.stages.validate import Missing, Validate
 from pipeline.store import local_folder, run
+from pipeline.store.ledger import stage_digest
 from pipeline.types import Json
 
 AnyBatch: TypeAlias = AnySource | NewNodes
@@ -53,19 +53,13 @@ class Batch:
 
     @property
     def is_done(self) -> bool:
-        return self._published is not None
+        return _published(self.output) is not None
 
     @property
     def has_changed(self) -> bool:
         """Whether it is not what its results were made from."""
-        published = self._published
+        published = _published(self.output)
         return published is not None and published.get("batch") != self.mark
-
-    @property
-    def _published(self) -> Json | None:
-        if not (self.output / run.MARKER).is_file():
-            return None
-        return run.read_manifest(run.open_store(self.output))
 
 
 def batches(folder: str | Path) -> list[Path]:
@@ -73,7 +67,11 @@ def batches(folder: str | Path) -> list[Path]:
     path = Path(folder)
     if not path.is_dir():
         raise InvalidInputError(f"incoming={str(folder)!r} is not a folder; name one that batches are put into.")
-    return sorted(entry for entry in path.iterdir() if not _is_unfinished(entry.name))
+    return sorted(
+        entry
+        for entry in path.iterdir()
+        if not entry.name.startswith(UNFINISHED_STARTS) and not entry.name.endswith(UNFINISHED_ENDS)
+    )
 
 
 def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
@@ -86,9 +84,8 @@ def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
 
 def done_batches(output: str | Path) -> list[Path]:
     """The folders of results in a folder of them, by their names; empty if it holds none."""
-    folder = _results_folder(output)
-    found = sorted(folder.glob(f"*{RESULTS_SUFFIX}")) if folder.is_dir() else []
-    return [path for path in found if _holds_an_extension(path)]
+    found = sorted(_results_folder(output).glob(f"*{RESULTS_SUFFIX}"))
+    return [path for path in found if _published(path) and run.kind_of(run.open_store(path)) == run.EXTENSION]
 
 
 def _results_folder(output: str | Path) -> Path:
@@ -98,15 +95,9 @@ def _results_folder(output: str | Path) -> Path:
     return folder
 
 
-def _holds_an_extension(path: Path) -> bool:
-    if not (path / run.MARKER).is_file():
-        return False
-    store = run.open_store(path)
-    return run.kind_of(store) == run.EXTENSION and run.read_manifest(store) is not None
-
-
-def _is_unfinished(name: str) -> bool:
-    return name.startswith(UNFINISHED_STARTS) or name.endswith(UNFINISHED_ENDS)
+def _published(output: Path) -> Json | None:
+    """What is published in a folder, if it is a run."""
+    return run.read_manifest(run.open_store(output)) if (output / run.MARKER).is_file() else None
 
 
 def _stamp(path: Path) -> str:
@@ -126,9 +117,7 @@ def fitted_settings(space: Space) -> FitSettings:
 
 def checked_batch(settings: ExtendSettings, space: Space, data: object | None = None) -> AnyBatch | None:
     """The new rows; None if there are none, which is no error: a night without new data comes to every schedule."""
-    _require_two_answers(settings, space)
-    _require_use_of_own_key(settings, space)
-    _require_even_lists(settings, space)
+    _require_used(settings, space)
     require_apart("output", settings.output, settings.store)
     if data is None:
         require_apart("output", settings.output, settings.source)
@@ -141,27 +130,68 @@ def checked_batch(settings: ExtendSettings, space: Space, data: object | None = 
     return source
 
 
-def batch_source(settings: ExtendSettings, space: Space, data: object) -> Source:
-    """New vectors, opened as the fit opened its own as far as they allow it.
+def data_paths(store: str, manifest: Json, moved: str | None) -> list[str]:
+    """The files of a run's data; the first is where it was moved to, if it was."""
+    paths = list(manifest.get("sources", []))
+    if not paths and moved is None:
+        raise InvalidInputError(
+            f"store={store!r} does not say where its data is, for it was fitted from an array or by an earlier "
+            "version; run the fit again from a file, or name one with the same rows as source."
+        )
+    return paths if moved is None else [moved, *paths[1:]]
+
+
+def fitted_sources(store: str, manifest: Json, paths: Sequence[str]) -> list[Source]:
+    """The files that a run was fitted on: the first as its fit opened it, others as new data beside it."""
+    told, (first, *others) = manifest["settings"], paths
+    opened = open_source(first, told["key"], told["columns"], told["id_column"])
+    return [opened, *(opened_alike(store, told, manifest["source"], path) for path in others)]
+
+
+def is_scanned(data: Source, validated: Outcome, missing: Missing) -> bool:
+    """Whether data is in the files that a fit has scanned, untouched."""
+    scan = Validate(data, RowPartitions(data.shape[0], int(validated.figures["rows_each"]) // GRAIN_ROWS), missing)
+    return validated.ledger.digest == stage_digest(scan.name, scan.version, scan.settings(), scan.inputs())
+
+
+def opened_alike(
+    store: str, told: Json, fitted: Json, data: object, key: str | None = None, id_column: str | None = None
+) -> Source:
+    """New vectors, opened as a fit that was `told` these settings opened its own as far as they allow it.
 
     Array, ids and columns of the fit are looked for first. Columns are found by their names, whatever their order;
     where either side has no names, they are counted.
     """
-    given = space.settings.get("input", VECTORS)
+    given = told.get("input", VECTORS)
     if given != VECTORS:
         raise InvalidInputError(
-            f"{settings.store} was fitted with input={given!r}, which new rows of numbers cannot be joined to; fit old "
+            f"{store} was fitted with input={given!r}, which new rows of numbers cannot be joined to; fit old "
             "and new data together into a new store."
         )
-    first: InvalidInputError | None = None
-    for key, id_column, columns in _ways_to_open(settings, space):
+    errors = []
+    for way in _ways_to_open(told, list(fitted["column_names"]), key, id_column):
         try:
-            return open_source(data, key, columns, id_column)
+            return open_source(data, *way)
         except EmptySourceError:
             raise
         except InvalidInputError as error:
-            first = first or error
-    raise first or InvalidInputError(f"{settings.source} cannot be opened.")
+            errors.append(error)
+    raise errors[0]
+
+
+def _ways_to_open(
+    told: Json, names: list[str], key: str | None, id_column: str | None
+) -> Iterator[tuple[str | None, list[str] | None, str | None]]:
+    """Each an array, columns and an id column to try."""
+    numbered = names == [str(number) for number in range(len(names))]
+    named = told["columns"] or (None if numbered else names)
+    keys = (key,) if key is not None else dict.fromkeys((told["key"], None))
+    ids = (id_column,) if id_column is not None else dict.fromkeys((told["id_column"], None))
+    for each_key, each_id in product(keys, ids):
+        yield each_key, named, each_id
+    if named is not None and not told["columns"]:
+        # A table without names has as many columns, or is refused for that.
+        yield key, None, id_column
 
 
 def _require_fitting(settings: ExtendSettings, space: Space, source: AnySource) -> None:
@@ -178,46 +208,35 @@ def _require_fitting(settings: ExtendSettings, space: Space, source: AnySource) 
         )
 
 
-def _require_even_lists(settings: ExtendSettings, space: Space) -> None:
-    """Refuse what needs neighbor lists of the same length."""
-    if isinstance(space, GraphSpace) and (space.is_precomputed or space.radius is not None):
-        for name in ("joint", "arc"):
-            if getattr(settings, name) is not None:
-                raise InvalidInputError(
-                    f"{name}={getattr(settings, name)} is only there for runs with n_neighbors; {settings.store!r} was "
-                    "fitted by a radius or on a graph: leave it out."
-                )
-
-
-def _require_use_of_own_key(settings: ExtendSettings, space: Space) -> None:
-    """Refuse similarities of points to themselves where nothing is computed from them."""
-    if settings.own_key is None:
-        return
+def _require_used(settings: ExtendSettings, space: Space) -> None:
+    """Refuse what needs both answers or neighbor lists of the same length, and similarities that nothing uses."""
     told = fitted_settings(space)
-    if not told.induces_distances:
+    is_ragged = isinstance(space, GraphSpace) and (space.is_precomputed or space.radius is not None)
+    for name in ("joint", "arc"):
+        value = getattr(settings, name)
+        if value is not None and not space.answers.is_classical:
+            raise InvalidInputError(
+                f"{name}={value} does not go with the fitted run: method={told.method!r} with "
+                f"extension={told.chosen_extension!r} places points in one way only; {name} needs both the projection "
+                "and the restricted reconstruction, which isomap, kernel-isomap, mds and kernel-mds have."
+            )
+        if value is not None and is_ragged:
+            raise InvalidInputError(
+                f"{name}={value} is only there for runs with n_neighbors; {settings.store!r} was fitted by a radius or "
+                "on a graph: leave it out."
+            )
+    if settings.own_key is not None and not told.induces_distances:
         raise InvalidInputError(
             f"own_key={settings.own_key!r} means nothing for the fitted run, of method={told.method!r} and "
             f"input={told.input!r}; leave it out."
         )
 
 
-def _require_two_answers(settings: ExtendSettings, space: Space) -> None:
-    """Refuse what only models with a projection and a restricted reconstruction have."""
-    for name in ("joint", "arc"):
-        if getattr(settings, name) is not None and not space.answers.is_classical:
-            told = fitted_settings(space)
-            raise InvalidInputError(
-                f"{name}={getattr(settings, name)} does not go with the fitted run: method={told.method!r} with "
-                f"extension={told.chosen_extension!r} places points in one way only; {name} needs both the projection "
-                "and the restricted reconstruction, which isomap, kernel-isomap, mds and kernel-mds have."
-            )
-
-
 def _opened(settings: ExtendSettings, space: Space, data: object) -> AnyBatch:
     if isinstance(space, GraphSpace) and space.is_precomputed:
         return open_new_nodes(settings.source, space.n_nodes)
     if isinstance(space, GraphSpace) or space.settings["input"] == VECTORS:
-        return batch_source(settings, space, data)
+        return opened_alike(settings.store, space.settings, space.source, data, settings.key, settings.id_column)
     told = fitted_settings(space)
     if told.input == OBJECTS:
         _require_same_function(settings, space, told)
@@ -225,19 +244,6 @@ def _opened(settings: ExtendSettings, space: Space, data: object) -> AnyBatch:
         with suppress(InvalidInputError):
             return _opened_as_fitted(settings, space, told, told.key)
     return _opened_as_fitted(settings, space, told, settings.key)
-
-
-def _ways_to_open(settings: ExtendSettings, space: Space) -> Iterator[tuple[str | None, str | None, list[str] | None]]:
-    fitted, names = space.settings, list(space.source["column_names"])
-    numbered = names == [str(number) for number in range(len(names))]
-    named = fitted["columns"] or (None if numbered else names)
-    keys = (settings.key,) if settings.key is not None else dict.fromkeys((fitted["key"], None))
-    ids = (settings.id_column,) if settings.id_column is not None else dict.fromkeys((fitted["id_column"], None))
-    for key, id_column in product(keys, ids):
-        yield key, id_column, named
-    if named is not None and not fitted["columns"]:
-        # A table without names has as many columns, or is refused for that.
-        yield settings.key, settings.id_column, None
 
 
 def _opened_as_fitted(settings: ExtendSettings, space: Space, told: FitSettings, key: str | None) -> AnySource:
@@ -253,9 +259,8 @@ def _opened_as_fitted(settings: ExtendSettings, space: Space, told: FitSettings,
 
 
 def _require_same_kind(source: ObjectSource, fitted_is_text: bool) -> None:
-    """Refuse texts for a run of numbers, and numbers for a run of texts."""
     if source.is_text != fitted_is_text:
-        here, there = (KINDS[is_text] for is_text in (source.is_text, fitted_is_text))
+        here, there = KINDS[source.is_text], KINDS[fitted_is_text]
         raise InvalidInputError(
             f"{source.name} holds {here}, and the run was fitted on {there}: give objects of the same kind (key names "
             "the array or the column that holds them)."

@@ -7,10 +7,11 @@ extension under way.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar, Unpack
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import AnyBatch, batches_with_results, checked_batch, fitted_settings
-from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_kind
+from pipeline.jobs.job import Done, Job, Runner, Way, opened_run
 from pipeline.jobs.new_rows import bytes_of_new_row, new_rows, published_columns
 from pipeline.methods import METHODS, method_named
 from pipeline.settings import ExtendSettings
@@ -22,7 +23,7 @@ from pipeline.stages.graph.stages import Assign, JoinNewNodes, LoadNewNodes, Ord
 from pipeline.stages.place import Arcs, Joint, Place
 from pipeline.stages.publish import Publish
 from pipeline.stages.space import GraphSpace, Space, graph_space, row_space
-from pipeline.stages.stage import Cost, Execute, Outcome, Shape, Stage, Watch, costs_of, serially
+from pipeline.stages.stage import Cost, Outcome, Shape, Stage, Watch, costs_of
 from pipeline.stages.validate import Validate
 from pipeline.store import run
 from pipeline.store.backend import Backend
@@ -34,20 +35,9 @@ SEARCHED: tuple[type[Stage], ...] = (Validate, Assign, Order, Search)
 STAGES = tuple(stage.name for stage in (*SEARCHED, *PLACED))
 
 
-class Extended(Done):
-    """What an extension came to."""
-
-    @property
-    def drift(self) -> Json | None:
-        """How the batch compares with the fitted rows; None for one without rows."""
-        return dict(self.outcomes["place"].figures["drift"]) if "place" in self.outcomes else None
-
-
 def opened_space(settings: ExtendSettings) -> Space:
     """The space that an extension goes into."""
-    store = run.open_store(settings.store)
-    require_kind(store, settings.store, run.FIT, run.MODEL)
-    return published_space(store, run.published_manifest(store, settings.version))
+    return published_space(*opened_run(settings.store, run.FIT, run.MODEL, version=settings.version))
 
 
 def published_space(store: Backend, manifest: Json) -> Space:
@@ -57,25 +47,34 @@ def published_space(store: Backend, manifest: Json) -> Space:
 
 
 @dataclass(frozen=True)
-class ExtendJob(Job[Extended]):
+class ExtendJob(Job):
     """An extension whose space and new rows are open and checked; `mark` is kept with the results."""
 
     settings: ExtendSettings
     space: Space
     source: AnyBatch | None
     mark: Json | None = None
+    kind: ClassVar[str] = run.EXTENSION
 
-    def open_store(self) -> Backend:
-        return run.create_run(self.settings.output, run.EXTENSION)
-
-    def stages(self, store: Backend, done: Runner) -> None:
+    def stages(self, done: Runner) -> None:
         chain(self.settings, self.space, self.source, done)
 
-    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
-        return {**_manifest(self.settings, self.space, self.source), "batch": self.mark}
-
-    def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Extended:
-        return Extended(outcomes, manifest)
+    def manifest(self, outcomes: dict[str, Outcome]) -> Json:
+        settings, space, source = self.settings, self.space, self.source
+        id_column = settings.id_column or space.settings["id_column"]
+        joint = {"joint": "joint"} if settings.joint and source is not None else {}
+        names = (*space.answers.coordinates, *published_columns(space), *_flags(space))
+        return {
+            "settings": {
+                "id_column": id_column if getattr(source, "has_ids", False) else None,
+                "missing": settings.missing,
+                "level": settings.level,
+            },
+            "source": _described(source),
+            "arrays": dict.fromkeys(names, "publish") | joint,
+            "space": space.identity,
+            "batch": self.mark,
+        }
 
 
 def prepare_extend(
@@ -84,35 +83,25 @@ def prepare_extend(
     """Open and check the run and the new rows; `data` is an array to take for the source, `space` the run if it is
     open already."""
     space = space or opened_space(settings)
-    return ExtendJob(settings, space, checked_batch(settings, space, data), mark)
+    return ExtendJob(settings.output, settings, space, checked_batch(settings, space, data), mark)
 
 
 def extend(
-    settings: ExtendSettings,
-    watch: Watch | None = None,
-    take_over: bool = False,
-    data: object | None = None,
-    execute: Execute = serially,
-    around: Around = at_once,
-    mark: Json | None = None,
-) -> Extended:
+    settings: ExtendSettings, watch: Watch | None = None, data: object | None = None, **way: Unpack[Way]
+) -> Done:
     """Place new rows, and say whether they are like the fitted ones."""
-    return prepare_extend(settings, data, mark).run(watch, take_over, execute, around)
+    return prepare_extend(settings, data).run(watch, **way)
 
 
 def extend_batches(
-    settings: ExtendSettings,
-    watch: Watch | None = None,
-    take_over: bool = False,
-    execute: Execute = serially,
-    around: Around = at_once,
-) -> Iterator[tuple[str, Extended]]:
+    settings: ExtendSettings, watch: Watch | None = None, **way: Unpack[Way]
+) -> Iterator[tuple[str, Done]]:
     """Extend to the source, or with `incoming` to every batch in it that was not done yet; each with its output.
 
     One batch that cannot be read does not keep the others waiting: what is wrong is raised at the end.
     """
     if not settings.incoming:
-        yield settings.output, extend(settings, watch, take_over, execute=execute, around=around)
+        yield settings.output, extend(settings, watch, **way)
         return
     problems = []
     for batch in batches_with_results(settings.source, settings.output):
@@ -125,7 +114,7 @@ def extend_batches(
             continue
         paths = {"source": str(batch.source), "output": str(batch.output), "incoming": False}
         try:
-            done = extend(settings.model_copy(update=paths), watch, take_over, None, execute, around, batch.mark)
+            done = prepare_extend(settings.model_copy(update=paths), mark=batch.mark).run(watch, **way)
         except InvalidInputError as error:
             problems.append(str(error))
         else:
@@ -136,7 +125,8 @@ def extend_batches(
 
 def memory_of_extension(settings: ExtendSettings, space: Space) -> dict[str, int]:
     """Bytes that each stage has in memory at most, whatever the number of new rows."""
-    costs = extension_costs(space, _partition_bytes(settings))
+    partition_bytes = LARGEST_BYTES if settings.partition_mib == "auto" else settings.partition_mib << 20
+    costs = extension_costs(space, partition_bytes)
     return {stage: cost.peak for stage, cost in costs.items()}
 
 
@@ -157,8 +147,8 @@ def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
         return costs_of((Validate, *PLACED), shape)
     row = 0 if space.is_precomputed else n_columns * space.point_dtype.itemsize
     rows = max(GRAIN_ROWS, partition_bytes // bytes_of_new_row(row, space))
-    shape = replace(shape, n_rows=rows, rows_each=rows, row_bytes=row, edges_from="given", n_nodes=space.n_nodes)
-    shape = replace(shape, n_neighbors=space.n_neighbors)
+    shape = replace(shape, n_rows=rows, rows_each=rows, row_bytes=row)
+    shape = replace(shape, edges_from="given", n_nodes=space.n_nodes, n_neighbors=space.n_neighbors)
     if space.is_precomputed:
         return costs_of((LoadNewNodes, JoinNewNodes, *PLACED), shape)
     n_axes, n_cells = int(space.stages["order"].figures["n_columns"]), int(space.stages["cells"].figures["n_cells"])
@@ -166,14 +156,10 @@ def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
     return costs_of((*SEARCHED, *PLACED), points)
 
 
-def _partition_bytes(settings: ExtendSettings) -> int:
-    return LARGEST_BYTES if settings.partition_mib == "auto" else settings.partition_mib << 20
-
-
 def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done: Runner) -> None:
     """Every stage of an extension after the other."""
     if source is None:
-        done(_publish(space, space.stages["model"], RowPartitions(0, 1), _flags(space)))
+        done(_publish(space, space.stages["model"], RowPartitions(0, 1)))
         return
     provider, cut = new_rows(settings, space, source, done)
     lengths = METHODS[fitted_settings(space).method].coordinates_are_lengths
@@ -183,12 +169,12 @@ def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done:
         done(Joint(space, placing, placed, settings.joint, settings.joint_distances))
     if settings.arc and settings.arc_rows:
         done(Arcs(space, placing, placed, settings.arc_rows, settings.arc))
-    done(_publish(space, placed, cut, placing.flags))
+    done(_publish(space, placed, cut))
 
 
-def _publish(space: Space, placed: Outcome, cut: RowPartitions, flags: tuple[str, ...]) -> Publish:
-    answers = space.answers
-    return Publish(placed, cut, answers.n_components, published_columns(space), None, answers.coordinates, flags)
+def _publish(space: Space, placed: Outcome, cut: RowPartitions) -> Publish:
+    answers, columns = space.answers, published_columns(space)
+    return Publish(placed, cut, answers.n_components, columns, None, answers.coordinates, _flags(space))
 
 
 def _flags(space: Space) -> tuple[str, ...]:
@@ -197,19 +183,6 @@ def _flags(space: Space) -> tuple[str, ...]:
         return FLAGS
     clusters = "centers" in space.stages["model"].ledger.vouched_for(0)
     return (*(("ambiguous",) * space.answers.is_classical), "component", *(("labels",) * clusters))
-
-
-def _manifest(settings: ExtendSettings, space: Space, source: AnyBatch | None) -> Json:
-    has_ids = bool(getattr(source, "has_ids", False))
-    id_column = (settings.id_column or space.settings["id_column"]) if has_ids else None
-    joint = {"joint": "joint"} if settings.joint and source is not None else {}
-    names = (*space.answers.coordinates, *published_columns(space), *_flags(space))
-    return {
-        "settings": {"id_column": id_column, "missing": settings.missing, "level": settings.level},
-        "source": _described(source),
-        "arrays": dict.fromkeys(names, "publish") | joint,
-        "space": space.identity,
-    }
 
 
 def _described(source: AnyBatch | None) -> Json:

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Unpack
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_apart
-from pipeline.jobs.measured import chosen_gamma, measured
-from pipeline.jobs.plan import Plan, plan_fit
+from pipeline.jobs.choices import method_choice
+from pipeline.jobs.job import Done, Job, Runner, Way, require_apart
+from pipeline.jobs.measured import ALONG_NEIGHBORS, measured, measuring_stages
+from pipeline.jobs.plan import Plan, fit_shape, planned
 from pipeline.methods import GRAPH, METHODS, uses
-from pipeline.numerics.models.catalog import Choice
-from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
@@ -20,14 +20,12 @@ from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.components import NO_BRIDGES
 from pipeline.stages.landmarks import Model
 from pipeline.stages.publish import Publish
-from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
-from pipeline.store import run
-from pipeline.store.backend import Backend
+from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
 from pipeline.types import Json
 
-
-class Fitted(Done):
-    """What a fit came to."""
+# What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
+EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
+STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
 
 
 def checked_source(settings: FitSettings, data: object | None = None) -> AnySource:
@@ -41,8 +39,18 @@ def checked_source(settings: FitSettings, data: object | None = None) -> AnySour
     return source
 
 
+def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
+    """What each stage of a fit takes on one core, in their order."""
+    return costs_of((*measuring_stages(settings, source), *EMBEDDING), fit_shape(settings, source))
+
+
+def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
+    """The plan of a fit; nothing is read of the source but its shape."""
+    return planned(fit_costs(settings, source), settings.cluster, settings.store)
+
+
 @dataclass(frozen=True)
-class FitJob(Job[Fitted]):
+class FitJob(Job):
     """A fit whose source is open and checked; `paths` are the files that the source was read from."""
 
     settings: FitSettings
@@ -53,37 +61,28 @@ class FitJob(Job[Fitted]):
     def plan(self) -> Plan:
         return plan_fit(self.settings, self.source)
 
-    def planned_seconds(self) -> Mapping[str, float] | None:
+    def planned_seconds(self) -> Mapping[str, float]:
         return self.plan.seconds
 
-    def open_store(self) -> Backend:
-        return run.create_run(self.settings.store)
-
-    def stages(self, store: Backend, done: Runner) -> None:
+    def stages(self, done: Runner) -> None:
         chain(self.settings, self.source, done)
 
-    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
-        return described_fit(self.settings, self.source, self.paths)
-
-    def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Fitted:
-        return Fitted(outcomes, manifest)
+    def manifest(self, outcomes: dict[str, Outcome]) -> Json:
+        return {
+            "settings": self.settings.of_results(),
+            "source": described_source(self.source),
+            "sources": [str(Path(path).resolve()) for path in self.paths],
+        }
 
 
 def prepare_fit(settings: FitSettings, data: object | None = None) -> FitJob:
     """Open and check the source. `data` is an array, possibly lazy, to take instead of what `source` names."""
-    return FitJob(settings, checked_source(settings, data), [settings.source] if data is None else [])
+    return FitJob(settings.store, settings, checked_source(settings, data), [settings.source] if data is None else [])
 
 
-def fit(
-    settings: FitSettings,
-    watch: Watch | None = None,
-    take_over: bool = False,
-    data: object | None = None,
-    execute: Execute = serially,
-    around: Around = at_once,
-) -> Fitted:
+def fit(settings: FitSettings, watch: Watch | None = None, data: object | None = None, **way: Unpack[Way]) -> Done:
     """Run every stage that is not complete and publish the result."""
-    return prepare_fit(settings, data).run(watch, take_over, execute, around)
+    return prepare_fit(settings, data).run(watch, **way)
 
 
 def chain(
@@ -107,30 +106,3 @@ def chain(
     turned = None if registration is None else done(registration(embedded))
     done(Publish(embedded, cut, settings.n_components, placing.columns, turned, placing.coordinates, placing.flags))
     provider.warn()
-
-
-def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
-    """The method and its parameters, for dissimilarities in units of 2^exponent of the user's."""
-    gamma = gamma_in_unit(chosen_gamma(settings), exponent)
-    kernel = settings.evaluates and uses(settings.method, "kernel")
-    own_neighbors = uses(settings.method, "n_neighbors") and not settings.is_geodesic
-    return Choice(
-        method=settings.method,
-        n_components=settings.n_components,
-        extension=settings.extension if settings.extension == "auto" else settings.chosen_extension,
-        n_neighbors=settings.n_neighbors if own_neighbors else Choice.n_neighbors,
-        gamma=gamma if uses(settings.method, "gamma") else None,
-        affinity=settings.takes_affinities,
-        signed=settings.induces_distances or kernel,
-        regularization=settings.regularization,
-        stress_neighbors=settings.stress_neighbors,
-    )
-
-
-def described_fit(settings: FitSettings, source: AnySource, paths: Sequence[str]) -> Json:
-    """The manifest of a fit but for its stages: its settings, what its data is and where."""
-    return {
-        "settings": settings.of_results(),
-        "source": described_source(source),
-        "sources": [str(Path(path).resolve()) for path in paths],
-    }

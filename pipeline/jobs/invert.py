@@ -4,24 +4,24 @@ The run is only read, and by the digests of one published state. Its embedded po
 every query then finds its nearest there, and takes from the source of the run only the rows that belong to those.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import ClassVar, Unpack
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.batches import batch_source
-from pipeline.jobs.job import Around, Done, Job, Runner, at_once, require_apart, require_kind
+from pipeline.jobs.batches import data_paths, fitted_sources, is_scanned
+from pipeline.jobs.choices import cut_rows
+from pipeline.jobs.job import Done, Job, Runner, Way, opened_run, require_apart
 from pipeline.methods import RADIAL_FUNCTIONS, VECTORS
 from pipeline.numerics.inverse.neighborhood import Kernel
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
-from pipeline.settings import ExtendSettings, InvertSettings
+from pipeline.settings import InvertSettings
 from pipeline.sources import Source, open_source
 from pipeline.sources.arrays import joined
-from pipeline.sources.inputs import partitions_of
-from pipeline.sources.partitions import GRAIN_ROWS, MANY_PARTITIONS, RowPartitions, automatic_bytes
-from pipeline.stages.graph.neighbors import Probes
-from pipeline.stages.graph.partition import Assign, Cells, Order
+from pipeline.sources.partitions import MANY_PARTITIONS, RowPartitions
+from pipeline.stages.graph.stages import Assign, Cells, Order, Probes
 from pipeline.stages.inverse.invert import BLOCK_BYTES, ERRORS, JUDGED, OUTSIDE, Invert, LeaveOut, PublishInverted
 from pipeline.stages.inverse.neighborhoods import (
     AssignQueries,
@@ -40,12 +40,10 @@ from pipeline.stages.inverse.points import (
     ScanQueries,
     StoredSource,
 )
-from pipeline.stages.space import Space, published_stages
-from pipeline.stages.stage import BASE, SEARCH, Execute, Outcome, Watch, serially
-from pipeline.stages.validate import Missing, PreparedSource, Validate
+from pipeline.stages.space import published_stages
+from pipeline.stages.stage import BASE, SEARCH, Outcome, Watch
+from pipeline.stages.validate import PreparedSource
 from pipeline.store import run
-from pipeline.store.backend import Backend
-from pipeline.store.ledger import stage_digest
 from pipeline.types import Json
 
 # Every stage that an inversion may have, in order.
@@ -57,42 +55,32 @@ STAGES = tuple(
     )
 )
 PROJECTION = "projection"
+# Settings that a manifest keeps.
+TOLD = {"n_neighbors", "kernel", "scale", "outside", "id_column"}
 # Queries that are worth being sent to a worker.
 FEWEST_TOGETHER = 256
 EMBEDDED = np.dtype(np.float64)
 
 
-class Inverted(Done):
-    """What an inversion came to."""
-
-
 @dataclass(frozen=True)
-class Inversion(Job[Inverted]):
+class InvertJob(Job):
     """An inversion whose run, data and queries are open and checked.
 
-    `points` are the embedded points of the run, `data` the rows that were fitted, `validated` their scan and `missing`
-    what it did with those that are not finite; `queries` are the user's, if there are any.
+    `points` are the embedded points of the run, `data` the rows that were fitted, `validated` their scan; they are
+    `unchanged` if they are in the files that were fitted, untouched. `queries` are the user's, if there are any.
     """
 
     settings: InvertSettings
     points: StoredSource
     data: Source
     validated: Outcome
-    missing: Missing
+    unchanged: bool
     queries: Source | None
+    kind: ClassVar[str] = run.INVERSION
 
     @property
     def kernel(self) -> Kernel:
-        kind, power = RADIAL_FUNCTIONS[self.settings.kernel]
-        return Kernel(kind, power, self.settings.scale or 1.0)
-
-    @property
-    def is_known_unchanged(self) -> bool:
-        """Whether the data is in the files that were fitted, untouched."""
-        cut = RowPartitions(self.data.shape[0], int(self.validated.figures["rows_each"]) // GRAIN_ROWS)
-        scan = Validate(self.data, cut, self.missing)
-        digest = stage_digest(scan.name, scan.version, scan.settings(), scan.inputs())
-        return digest == self.validated.ledger.digest
+        return _kernel(self.settings)
 
     @property
     def n_queries(self) -> int:
@@ -125,55 +113,57 @@ class Inversion(Job[Inverted]):
 
     @property
     def source_partitions(self) -> RowPartitions:
-        return partitions_of(self.data, 0, self.settings.partition_mib)
-
-    def open_store(self) -> Backend:
-        return run.create_run(self.settings.output, run.INVERSION)
-
-    def stages(self, store: Backend, done: Runner) -> None:
-        chain(self, done)
-
-    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
-        return _manifest(self, outcomes)
-
-    def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Inverted:
-        return Inverted(outcomes, manifest)
+        n, n_columns = self.data.shape
+        return self._cut(n, n_columns * self.data.dtype.itemsize)
 
     def _cut(self, n_rows: int, row_bytes: int) -> RowPartitions:
-        told = self.settings.partition_mib
-        each = automatic_bytes(n_rows * row_bytes) if told == "auto" else told << 20
-        return RowPartitions.of_bytes(n_rows, row_bytes, each)
+        return cut_rows(n_rows, row_bytes, self.settings.partition_mib)
+
+    def stages(self, done: Runner) -> None:
+        chain(self, done)
+
+    def manifest(self, outcomes: dict[str, Outcome]) -> Json:
+        own = ERRORS if self.settings.leave_one_out else ("values",)
+        name = "" if self.queries is None else FilePath(self.queries.name).name
+        return {
+            "settings": self.settings.model_dump(mode="json", include=TOLD),
+            "source": {"name": name, "n_rows": self.n_queries, "n_columns": self.points.shape[1]},
+            "arrays": dict.fromkeys((*own, *JUDGED, OUTSIDE), "publish"),
+            "space": [outcomes["points"].ledger.digest, str(self.validated.figures["content"])],
+        }
 
 
 def invert(
     settings: InvertSettings,
     watch: Watch | None = None,
-    take_over: bool = False,
     data: object | None = None,
     queries: object | None = None,
-    execute: Execute = serially,
-    around: Around = at_once,
-) -> Inverted:
+    **way: Unpack[Way],
+) -> Done:
     """The data at queries, or how well it comes back at embedded points.
 
     `data` is an array to take for the source of the run, `queries` one for the coordinates.
     """
-    return prepare_invert(settings, data, queries).run(watch, take_over, execute, around)
+    return prepare_invert(settings, data, queries).run(watch, **way)
 
 
-def prepare_invert(settings: InvertSettings, data: object | None = None, queries: object | None = None) -> Inversion:
+def prepare_invert(settings: InvertSettings, data: object | None = None, queries: object | None = None) -> InvertJob:
     """Open and check everything that an inversion needs."""
-    store = run.open_store(settings.store)
-    require_kind(store, settings.store, run.FIT)
-    manifest = run.published_manifest(store, settings.version)
+    store, manifest = opened_run(settings.store, run.FIT, version=settings.version)
     _require_vectors(settings, manifest)
     validated = published_stages(store, manifest, ["validate"], ())["validate"]
     points = StoredSource(run.published_ledger(store, manifest, "publish"), PROJECTION)
     rows = _fitted_source(settings, manifest, validated, data)
-    job = Inversion(settings, points, rows, validated, manifest["settings"]["missing"], None)
-    job.kernel.terms(points.shape[1])
+    _kernel(settings).terms(points.shape[1])
     _require_fitting(settings, points, rows)
-    return replace(job, queries=_opened_queries(settings, points, queries))
+    unchanged = is_scanned(rows, validated, manifest["settings"]["missing"])
+    asked = _opened_queries(settings, points, queries)
+    return InvertJob(settings.output, settings, points, rows, validated, unchanged, asked)
+
+
+def _kernel(settings: InvertSettings) -> Kernel:
+    kind, power = RADIAL_FUNCTIONS[settings.kernel]
+    return Kernel(kind, power, settings.scale or 1.0)
 
 
 def _require_vectors(settings: InvertSettings, manifest: Json) -> None:
@@ -200,25 +190,13 @@ def _fitted_source(settings: InvertSettings, manifest: Json, validated: Outcome,
 
 
 def _opened_source(settings: InvertSettings, manifest: Json, data: object | None) -> Source:
-    told, paths = manifest["settings"], list(manifest.get("sources", []))
     if data is not None:
+        told = manifest["settings"]
         return open_source(data, None, told["columns"], told["id_column"])
-    if settings.source is not None:
-        paths = [settings.source, *paths[1:]]
-    if not paths:
-        raise InvalidInputError(
-            f"store={settings.store!r} does not say where its data is, for it was fitted from an array; name a file "
-            "with the same rows as source."
-        )
+    paths = data_paths(settings.store, manifest, settings.source)
     for path in paths:
         require_apart("output", settings.output, path)
-    first, *others = paths
-    space = Space({}, told, manifest["source"])
-    opened = [open_source(first, told["key"], told["columns"], told["id_column"])]
-    opened += [
-        batch_source(ExtendSettings(store=settings.store, source=path, output=path), space, path) for path in others
-    ]
-    return joined(opened)
+    return joined(fitted_sources(settings.store, manifest, paths))
 
 
 def _require_fitting(settings: InvertSettings, points: Source, data: Source) -> None:
@@ -253,9 +231,9 @@ def _opened_queries(settings: InvertSettings, points: Source, queries: object | 
     return source
 
 
-def chain(job: Inversion, done: Runner) -> None:
+def chain(job: InvertJob, done: Runner) -> None:
     """Every stage of an inversion after the other."""
-    if not job.is_known_unchanged:
+    if not job.unchanged:
         done(CheckUnchanged(job.data, job.validated))
     index = _indexed(job, done)
     queries, cut, leaves_out = _queries(job, index, done), job.query_partitions, job.settings.leave_one_out
@@ -270,7 +248,7 @@ def chain(job: Inversion, done: Runner) -> None:
     done(PublishInverted(inverted, cut, None if leaves_out else n_columns, job.settings.outside))
 
 
-def _indexed(job: Inversion, done: Runner) -> Index:
+def _indexed(job: InvertJob, done: Runner) -> Index:
     """The embedded points, ordered by cells."""
     cut, seed = job.index_partitions, job.settings.seed
     scanned = done(ScanPoints(job.points, cut, "drop"))
@@ -283,7 +261,7 @@ def _indexed(job: Inversion, done: Runner) -> Index:
     return Index(scanned, cells, ordered, probes)
 
 
-def _queries(job: Inversion, index: Index, done: Runner) -> Source:
+def _queries(job: InvertJob, index: Index, done: Runner) -> Source:
     """What is asked for: points of the user's, of a path, or embedded ones."""
     settings, cut = job.settings, job.index_partitions
     if job.queries is not None:
@@ -297,26 +275,16 @@ def _queries(job: Inversion, index: Index, done: Runner) -> Source:
     return job.points.drawn(int(drawn.figures["limit"]), settings.seed)
 
 
-def _manifest(job: Inversion, outcomes: dict[str, Outcome]) -> Json:
-    told = job.settings.model_dump(mode="json", include={"n_neighbors", "kernel", "scale", "outside", "id_column"})
-    own = ERRORS if job.settings.leave_one_out else ("values",)
-    name = "" if job.queries is None else FilePath(job.queries.name).name
-    return {
-        "settings": told,
-        "source": {"name": name, "n_rows": job.n_queries, "n_columns": job.points.shape[1]},
-        "arrays": dict.fromkeys((*own, *JUDGED, OUTSIDE), "publish"),
-        "space": [outcomes["points"].ledger.digest, str(job.validated.figures["content"])],
-    }
-
-
-def memory_of_inversion(job: Inversion) -> dict[str, int]:
+def memory_of_inversion(job: InvertJob) -> dict[str, int]:
     """Bytes that each stage has in memory at most."""
     (n, d), (_, n_columns) = job.points.shape, job.data.shape
     # To leave a row out, one neighbor more is looked for.
     k = min(n, job.settings.n_neighbors + job.settings.leave_one_out)
     cells, block = 16 * cell_count(n) * d, 8 * d * min(n, job.index_partitions.rows_each)
-    asked = 8 * d * min(job.n_queries, job.query_partitions.rows_each)
-    group, data = min(job.n_queries, job.group_rows), _partition_bytes(job)
+    n_asked, group = (min(job.n_queries, rows) for rows in (job.query_partitions.rows_each, job.group_rows))
+    asked = 8 * d * n_asked
+    # A partition of the data is a grain at least, however wide its rows are.
+    data = min(n, job.source_partitions.rows_each) * n_columns * job.data.dtype.itemsize
     inverted = 4 * block + 64 * group * k + 24 * group * n_columns + 8 * n
     parts = {
         **dict.fromkeys(("check", "gather"), 3 * data),
@@ -330,24 +298,18 @@ def memory_of_inversion(job: Inversion) -> dict[str, int]:
         "query_order": 9 * 8 * d * group,
         "search": 4 * block + SEARCH + cells + max(48 * group * k, 40 * n),
         **dict.fromkeys(("invert", "leave_out"), inverted + _block_bytes(job, k) + _system_bytes(job, k)),
-        "publish": 3 * 8 * job.n_results * min(job.n_queries, job.query_partitions.rows_each),
+        "publish": 3 * 8 * job.n_results * n_asked,
     }
     return {name: BASE + part for name, part in parts.items()}
 
 
-def _partition_bytes(job: Inversion) -> int:
-    """The largest partition of the data, which is a grain at least, however wide its rows are."""
-    n, n_columns = job.data.shape
-    return min(n, job.source_partitions.rows_each) * n_columns * job.data.dtype.itemsize
-
-
-def _block_bytes(job: Inversion, k: int) -> int:
+def _block_bytes(job: InvertJob, k: int) -> int:
     """Copies of the rows that are combined at once: a block, or what a single query needs if that is more."""
     n, n_columns = job.data.shape
     return 6 * min(8 * n * n_columns, max(BLOCK_BYTES, 8 * k * n_columns))
 
 
-def _system_bytes(job: Inversion, k: int) -> int:
+def _system_bytes(job: InvertJob, k: int) -> int:
     """A system of k nodes: its matrix and factor, what goes with its polynomials, and the whole of it."""
     n_terms = len(job.kernel.terms(job.points.shape[1]).parents)
     return 16 * k * k + 24 * k * n_terms + 8 * (k + min(k, n_terms)) ** 2

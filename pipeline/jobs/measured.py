@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from pipeline.errors import InvalidInputError
+from pipeline.jobs.choices import evaluated_count, kernel_choice, landmark_count, planned_landmarks
 from pipeline.jobs.job import Runner
-from pipeline.methods import METHODS, SIMILARITIES, uses
-from pipeline.numerics.landmarks.sampling import automatic_count
+from pipeline.methods import METHODS, SIMILARITIES
 from pipeline.settings import FitSettings
 from pipeline.sources.graphs import GraphSource
-from pipeline.sources.inputs import AnySource, as_table, comparison_of, n_points, partitions_of
+from pipeline.sources.inputs import AnySource, as_table, comparison_of, partitions_of
 from pipeline.sources.objects import ObjectSource
 from pipeline.sources.partitions import RowPartitions
 from pipeline.sources.proximities import ProximitySource
@@ -26,7 +25,7 @@ from pipeline.stages.providers.objects import (
 )
 from pipeline.stages.providers.provider import Candidates, Measured
 from pipeline.stages.providers.proximities import MatrixCandidates, PrecomputedRows, ScanProximities
-from pipeline.stages.providers.vectors import KernelChoice, VectorCandidates, VectorRows
+from pipeline.stages.providers.vectors import VectorCandidates, VectorRows
 from pipeline.stages.stage import Outcome, Stage
 from pipeline.stages.validate import Axes, PreparedSource, Validate
 
@@ -60,50 +59,6 @@ def measured(settings: FitSettings, source: AnySource, done: Runner) -> Measured
     if isinstance(source, ObjectSource):
         return _compared(settings, source, done)
     return _vectors(settings, as_table(source), done)
-
-
-def landmark_count(settings: FitSettings, n_distinct: int, where: str) -> int:
-    """How many landmarks, now that it is known how many points there are to choose from."""
-    d = settings.n_components
-    if d > n_distinct - 1:
-        raise InvalidInputError(
-            f"n_components={d} is out of range; use at most {n_distinct - 1} ({n_distinct} {where})."
-        )
-    if settings.n_landmarks == "auto":
-        return automatic_count(n_distinct, d)
-    if settings.n_landmarks > n_distinct:
-        raise InvalidInputError(
-            f"n_landmarks={settings.n_landmarks} is out of range; use one from {d + 1} to {n_distinct} ({n_distinct} "
-            f"{where})."
-        )
-    return settings.n_landmarks
-
-
-def planned_landmarks(settings: FitSettings, source: AnySource) -> int:
-    """How many landmarks there will be, as far as can be told before the data is read."""
-    if isinstance(source, ProximitySource) and settings.landmarks_key is not None:
-        return source.n_landmarks
-    return landmark_count(settings, n_points(source), "points are embedded")
-
-
-def evaluated_count(n_evaluated: int, n_landmarks: int) -> int:
-    """How many landmarks every row is compared with."""
-    if n_evaluated > n_landmarks:
-        raise InvalidInputError(
-            f"n_evaluated={n_evaluated} is out of range; use at most {n_landmarks}, the number of landmarks."
-        )
-    return n_evaluated
-
-
-def kernel_choice(settings: FitSettings) -> KernelChoice | None:
-    """The kernel on vectors that is asked for."""
-    if not uses(settings.method, "kernel"):
-        return None
-    return KernelChoice(settings.kernel, chosen_gamma(settings), settings.degree, settings.constant)
-
-
-def chosen_gamma(settings: FitSettings) -> float | None:
-    return None if settings.gamma == "auto" else settings.gamma
 
 
 def _least_landmarks(settings: FitSettings, n_landmarks: int) -> int:

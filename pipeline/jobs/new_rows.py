@@ -1,17 +1,15 @@
 """New rows in the space of a fitted run, made a provider by their own stages."""
 
 from pipeline.jobs.batches import AnyBatch, fitted_settings, own_key_of
+from pipeline.jobs.choices import cut_rows, kernel_choice
 from pipeline.jobs.job import Runner
-from pipeline.jobs.measured import kernel_choice
 from pipeline.methods import SIMILARITIES
 from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
 from pipeline.sources.inputs import as_table, comparison_of, partitions_of
 from pipeline.sources.objects import ObjectSource
-from pipeline.sources.partitions import RowPartitions, automatic_bytes
-from pipeline.sources.proximities import (
-    ProximitySource,
-)
+from pipeline.sources.partitions import RowPartitions
+from pipeline.sources.proximities import ProximitySource
 from pipeline.sources.source import Source
 from pipeline.stages.graph import stages as graph
 from pipeline.stages.place import ranks_of
@@ -26,10 +24,12 @@ from pipeline.stages.validate import ReplayedSource, ValidateBatch, point_dtype
 
 def new_rows(settings: ExtendSettings, space: Space, source: AnyBatch, done: Runner) -> tuple[Provider, RowPartitions]:
     """Run the stages up to what every new row is to the landmarks."""
-    if isinstance(source, NewNodes):
-        return _new_nodes(settings, _along_a_graph(space), source, done)
     if isinstance(space, GraphSpace):
+        if isinstance(source, NewNodes):
+            return _new_nodes(settings, space, source, done)
         return _searched(settings, space, as_table(source), done)
+    if isinstance(source, NewNodes):
+        raise TypeError("new nodes come to runs on a graph only")
     cut = partitions_of(source, space.answers.n_landmarks, settings.partition_mib)
     if isinstance(source, ProximitySource):
         return _precomputed(settings, space, source, cut, done), cut
@@ -82,7 +82,8 @@ def _searched(
     settings: ExtendSettings, space: GraphSpace, source: Source, done: Runner
 ) -> tuple[Provider, RowPartitions]:
     """New points that look for their neighbors among the fitted ones."""
-    cut = _cut(settings, space, source.shape[0], source.shape[1] * source.dtype.itemsize)
+    row_bytes = bytes_of_new_row(source.shape[1] * source.dtype.itemsize, space)
+    cut = cut_rows(source.shape[0], row_bytes, settings.partition_mib)
     data = _replayed(settings, space, source, cut, done)
     assigned = done(graph.Assign(data, cut, space.stages["cells"]))
     ordered = done(graph.Order(assigned, cut.count, cut.rows_each))
@@ -95,25 +96,12 @@ def _new_nodes(
     settings: ExtendSettings, space: GraphSpace, source: NewNodes, done: Runner
 ) -> tuple[Provider, RowPartitions]:
     """New nodes of a graph of the user's, each with its edges."""
-    cut = _cut(settings, space, source.n_nodes, 0)
+    cut = cut_rows(source.n_nodes, bytes_of_new_row(0, space), settings.partition_mib)
     joined = done(graph.JoinNewNodes(space, done(graph.LoadNewNodes(source, settings.missing)), cut))
     return SearchedRows(space, joined, joined), cut
 
 
-def _along_a_graph(space: Space) -> GraphSpace:
-    if not isinstance(space, GraphSpace):
-        raise TypeError("new nodes come to runs on a graph only")
-    return space
-
-
-def _cut(settings: ExtendSettings, space: GraphSpace, n_rows: int, own: int) -> RowPartitions:
-    """How new rows are cut: a row counts with its neighbors and its results, which may take more than its own."""
-    row_bytes = bytes_of_new_row(own, space)
-    each = automatic_bytes(n_rows * row_bytes) if settings.partition_mib == "auto" else settings.partition_mib << 20
-    return RowPartitions.of_bytes(n_rows, row_bytes, each)
-
-
 def bytes_of_new_row(own: int, space: GraphSpace) -> int:
-    """Bytes of a new row, of which `own` are its data, with its neighbors and results."""
+    """Bytes that a new row counts, of which `own` are its data: its neighbors and results may take more."""
     results = len(space.answers.coordinates) * space.answers.n_components + len(published_columns(space))
     return own + 12 * space.n_neighbors + 8 * results

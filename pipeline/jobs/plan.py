@@ -1,28 +1,22 @@
 """What a fit will take, before anything runs: tasks, memory, disk and time of each stage, and what does not fit."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.measured import ALONG_NEIGHBORS, evaluated_count, measuring_stages, planned_landmarks
+from pipeline.jobs.choices import evaluated_count, planned_landmarks
 from pipeline.methods import VECTORS
 from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
 from pipeline.settings import ClusterSettings, FitSettings
 from pipeline.sources.graphs import GraphSource
 from pipeline.sources.inputs import AnySource, as_table, n_columns, n_points, partitions_of, row_bytes
-from pipeline.stages.embed import Embed
-from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
-from pipeline.stages.landmarks import Model
-from pipeline.stages.publish import Publish
-from pipeline.stages.stage import BASE, MIB, Cost, Shape, Stage, costs_of, machine_memory
+from pipeline.stages.stage import BASE, MIB, Cost, Shape, machine_memory
 from pipeline.stages.validate import point_dtype
 from pipeline.store import open_backend, run
 
-# What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
-EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
-STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
 # How many neighbors a plan counts on within a radius.
 WITHIN_RADIUS = 30
 # A thread that computes shortest paths keeps the others of its process waiting.
@@ -72,32 +66,26 @@ class Plan:
 
     def problems(self) -> list[str]:
         """What does not fit, each with what to do about it."""
-        return [*self._memory_problems(), *self._disk_problems()]
+        found = []
+        worst, limit = max(self.stages, key=lambda stage: stage.memory), self.worker_memory
+        if limit is not None and worst.memory > limit:
+            found.append(
+                f"stage {worst.stage} needs {worst.memory / MIB:,.0f} MiB of memory in a worker, which has "
+                f"{limit / MIB:,.0f}: start fewer workers (cluster.n_workers), give them more (cluster.memory_mib), "
+                "lower partition_mib, or fit on fewer rows."
+            )
+        if self.disk > self.free_disk:
+            found.append(
+                f"the store needs {self.disk / MIB:,.0f} MiB of disk, where {self.free_disk / MIB:,.0f} are free: "
+                "choose another place, fewer landmarks, or free some (`trigpoint gc` deletes results of earlier "
+                "settings)."
+            )
+        return found
 
     def require_feasible(self) -> None:
         """Refuse what does not fit."""
         if problems := self.problems():
             raise InvalidInputError(" ".join(problems))
-
-    def _memory_problems(self) -> list[str]:
-        limit = self.worker_memory
-        over = [stage for stage in self.stages if limit is not None and stage.memory > limit]
-        if not over or limit is None:
-            return []
-        worst = max(over, key=lambda stage: stage.memory)
-        return [
-            f"stage {worst.stage} needs {worst.memory / MIB:,.0f} MiB of memory in a worker, which has "
-            f"{limit / MIB:,.0f}: start fewer workers (cluster.n_workers), give them more (cluster.memory_mib), lower "
-            "partition_mib, or fit on fewer rows."
-        ]
-
-    def _disk_problems(self) -> list[str]:
-        if self.disk <= self.free_disk:
-            return []
-        return [
-            f"the store needs {self.disk / MIB:,.0f} MiB of disk, where {self.free_disk / MIB:,.0f} are free: choose "
-            "another place, fewer landmarks, or free some (`trigpoint gc` deletes results of earlier settings)."
-        ]
 
 
 def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
@@ -140,21 +128,15 @@ def _with_graph(shape: Shape, settings: FitSettings, source: AnySource) -> Shape
     )
 
 
-def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
-    """What each stage of a fit takes on one core, in their order."""
-    return costs_of((*measuring_stages(settings, source), *EMBEDDING), fit_shape(settings, source))
-
-
-def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
-    """The plan of a fit; nothing is read of the source but its shape."""
-    cluster = settings.cluster
+def planned(costs: Mapping[str, Cost], cluster: ClusterSettings, store: str) -> Plan:
+    """The plan of stages that take so much on one core, for where they will run."""
     n_workers, n_threads = workers_of(cluster), cluster.threads_per_worker
     stages = []
-    for stage, cost in fit_costs(settings, source).items():
+    for stage, cost in costs.items():
         rounds = -(-cost.tasks // (n_workers * (1 if stage in ONE_THREAD else n_threads)))
         memory = BASE + n_threads * cost.memory
         stages.append(StagePlan(stage, cost.tasks, memory, cost.disk, cost.seconds * rounds / cost.tasks))
-    return Plan(tuple(stages), n_workers, n_threads, memory_of_worker(cluster), free_disk(settings.store))
+    return Plan(tuple(stages), n_workers, n_threads, memory_of_worker(cluster), free_disk(store))
 
 
 def workers_of(cluster: ClusterSettings) -> int:

@@ -6,10 +6,11 @@ compared with the landmarks directly, those are all that a model needs.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar, Unpack
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.extend import published_space
-from pipeline.jobs.job import Done, Job, Runner, require_apart, require_kind
+from pipeline.jobs.job import Done, Job, Runner, Way, opened_run, require_apart
 from pipeline.stages.graph.anchors import (
     AnchorCells,
     AnchorComponents,
@@ -41,48 +42,45 @@ STAGES = (
 )
 # Stages whose results place new rows, where these are compared with the landmarks directly.
 COPIED = ("validate", "axes", "landmarks", "subset", "rows", "model", "register", "calibrate")
+# Stages that are in the model of a run along a graph as they are in the run, with their arrays.
+ANCHORED = {
+    "validate": ("moments", "ranges"),
+    "axes": ("axes",),
+    "model": MODEL_ARRAYS,
+    "register": ("turn", "shift"),
+}
 # Arrays that are only about the fitted rows.
 LEFT_OUT = {"rows": ("between",)}
 
 
-class Exported(Done):
-    """A model that was written."""
-
-    @property
-    def stated(self) -> Json:
-        """What its manifest says of it: its anchors or landmarks, its bytes, its accuracy."""
-        return dict(self.manifest["portable"])
-
-
 @dataclass(frozen=True)
-class ExportModelJob(Job[Exported]):
-    """A model to make of a published run, into the folder `model`; `landmarks` are those of a run along a graph."""
+class ExportJob(Job):
+    """A model to make of a published run, into the folder `output`; `landmarks` are those of a run along a graph."""
 
-    model: str
     space: Space
     anchors: int | None
     landmarks: Outcome | None = None
+    kind: ClassVar[str] = run.MODEL
 
     @property
     def settings(self) -> Json:
         """The settings of the run, but for how it was cut."""
         return {name: value for name, value in self.space.settings.items() if name != "partition_mib"}
 
-    def open_store(self) -> Backend:
-        return run.create_run(self.model, run.MODEL)
-
-    def stages(self, store: Backend, done: Runner) -> None:
+    def stages(self, done: Runner) -> None:
         if isinstance(self.space, GraphSpace) and self.landmarks is not None:
             _anchored(self, self.space, self.landmarks, self.anchors or 0, done)
         else:
             _copied(self, done)
 
-    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
-        stated = _stated(store, outcomes)
+    def manifest(self, outcomes: dict[str, Outcome]) -> Json:
+        """What a model says of itself beside this: its anchors or landmarks, its bytes, its accuracy."""
+        n_bytes = sum(outcome.ledger.store.size(outcome.ledger.path) for outcome in outcomes.values())
+        stated: Json = {"n_landmarks": outcomes["landmarks"].figures["n_landmarks"], "bytes": n_bytes, "exact": True}
+        if "accuracy" in outcomes:
+            n_anchors, accuracy = outcomes["order"].figures["n_nodes"], outcomes["accuracy"].figures
+            stated = {"n_anchors": n_anchors, "bytes": n_bytes, "accuracy": accuracy}
         return {"settings": self.settings, "source": self.space.source, "arrays": [], "portable": stated}
-
-    def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Exported:
-        return Exported(outcomes, manifest)
 
     def tidy(self, store: Backend) -> None:
         """The stated size is that of the folder: what an earlier export left goes."""
@@ -91,21 +89,22 @@ class ExportModelJob(Job[Exported]):
 
 
 def export_model(
-    store: str, model: str, anchors: int | None = None, watch: Watch | None = None, take_over: bool = False
-) -> Exported:
+    store: str, model: str, anchors: int | None = None, watch: Watch | None = None, **way: Unpack[Way]
+) -> Done:
     """Write a model of the run in `store` into the folder `model`; `anchors` is how many of its points it keeps."""
-    return prepare_export(store, model, anchors).run(watch, take_over)
+    return prepare_export(store, model, anchors).run(watch, **way)
 
 
-def prepare_export(url: str, model: str, anchors: int | None = None) -> ExportModelJob:
+def prepare_export(url: str, model: str, anchors: int | None = None) -> ExportJob:
     """Open and check the published run in a folder."""
-    store = run.open_store(url)
-    require_kind(store, url, run.FIT)
-    manifest = run.published_manifest(store)
+    store, manifest = opened_run(url, run.FIT)
     space, landmarks = published_space(store, manifest), None
     if isinstance(space, GraphSpace):
         space = exportable_space(store, manifest)
-        _require_classical(url, space)
+        if not space.answers.is_classical:
+            raise InvalidInputError(
+                f"store={url!r} places points by another extension; models are of projections only."
+            )
         ledger = run.published_ledger(store, manifest, "landmarks")
         landmarks = Outcome(ledger, ledger.finished() or {}, 0)
         anchors = checked_anchors(space, anchors)
@@ -115,15 +114,10 @@ def prepare_export(url: str, model: str, anchors: int | None = None) -> ExportMo
             "alone, which the model keeps; leave it out."
         )
     require_apart("model", model, url)
-    return ExportModelJob(model, space, anchors, landmarks)
+    return ExportJob(model, space, anchors, landmarks)
 
 
-def _require_classical(url: str, space: Space) -> None:
-    if not space.answers.is_classical:
-        raise InvalidInputError(f"store={url!r} places points by another extension; models are of projections only.")
-
-
-def _copied(job: ExportModelJob, done: Runner) -> None:
+def _copied(job: ExportJob, done: Runner) -> None:
     """The stages that place new rows, as they are in the run."""
     stages = job.space.stages
     found = {"content": stages["validate"].figures["content"], "settings": job.settings}
@@ -136,13 +130,13 @@ def _copied(job: ExportModelJob, done: Runner) -> None:
             done(Copied(name, stages[name], arrays, identity, ("rows_each",)))
 
 
-def _identity(job: ExportModelJob) -> str:
+def _identity(job: ExportJob) -> str:
     """What names the results of a run along a graph, however it was cut into partitions."""
     found = {"content": job.space.stages["validate"].figures["content"], "settings": job.settings}
-    for name, arrays in (("model", MODEL_ARRAYS), ("register", ("turn", "shift"))):
+    for name in ("model", "register"):
         if name in job.space.stages:
             ledger = job.space.stages[name].ledger
-            found[name] = [digest_of(ledger.read(array).read().tobytes()) for array in arrays]
+            found[name] = [digest_of(ledger.read(array).read().tobytes()) for array in ANCHORED[name]]
     return digest_of(canonical(found))
 
 
@@ -164,7 +158,7 @@ def checked_anchors(space: GraphSpace, anchors: int | None) -> int:
     )
 
 
-def _anchored(job: ExportModelJob, space: GraphSpace, run_landmarks: Outcome, n_anchors: int, ran: Runner) -> None:
+def _anchored(job: ExportJob, space: GraphSpace, run_landmarks: Outcome, n_anchors: int, ran: Runner) -> None:
     """The run thinned out to its anchors, every stage after the other."""
     outcomes: dict[str, Outcome] = {}
 
@@ -174,8 +168,9 @@ def _anchored(job: ExportModelJob, space: GraphSpace, run_landmarks: Outcome, n_
 
     identity = _identity(job)
     anchors = done(Anchors(space, run_landmarks, n_anchors, identity))
-    for copied in _copies(space, identity):
-        done(copied)
+    for name, arrays in ANCHORED.items():
+        if name in space.stages:
+            done(Copied(name, space.stages[name], arrays, identity, ("rows_each",)))
     cells = done(AnchorCells(space, anchors))
     ordered = done(AnchorOrder(space, anchors, cells))
     recall = 1.0 if n_anchors <= MOST_SEARCHED else float(space.settings["recall"])
@@ -187,23 +182,3 @@ def _anchored(job: ExportModelJob, space: GraphSpace, run_landmarks: Outcome, n_
     model_space = GraphSpace(dict(outcomes), job.settings, space.source)
     done(AnchorCalibrate(space, model_space, anchors))
     done(Accuracy(space, model_space, anchors))
-
-
-def _copies(space: GraphSpace, identity: str) -> list[Copied]:
-    """Stages that are in the model as they are in the run."""
-    arrays = {"validate": ("moments", "ranges"), "axes": ("axes",), "model": MODEL_ARRAYS}
-    arrays["register"] = ("turn", "shift")
-    return [
-        Copied(name, space.stages[name], names, identity, ("rows_each",))
-        for name, names in arrays.items()
-        if name in space.stages
-    ]
-
-
-def _stated(store: Backend, outcomes: dict[str, Outcome]) -> Json:
-    """What a model says of itself: its anchors, its bytes, its accuracy."""
-    n_bytes = sum(store.size(outcome.ledger.path) for outcome in outcomes.values())
-    if "accuracy" not in outcomes:
-        return {"n_landmarks": outcomes["landmarks"].figures["n_landmarks"], "bytes": n_bytes, "exact": True}
-    accuracy = outcomes["accuracy"].figures
-    return {"n_anchors": outcomes["order"].figures["n_nodes"], "bytes": n_bytes, "accuracy": accuracy}

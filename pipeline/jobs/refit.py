@@ -4,24 +4,25 @@ The stages are those of a fit, under digests of their own, so that all that was 
 more turns the coordinates onto those of the version before, on the landmarks that it had.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Unpack
 
 from pipeline.errors import EmptySourceError, InvalidInputError, StoreError
-from pipeline.jobs.batches import batch_source, batches
-from pipeline.jobs.fit import Fitted, chain, described_fit
-from pipeline.jobs.job import Around, Job, Runner, at_once, require_apart, require_kind
-from pipeline.jobs.plan import STAGES as FIT_STAGES
-from pipeline.jobs.plan import Plan, free_disk, plan_fit
-from pipeline.settings import ExtendSettings, FitSettings, RefitSettings, fit_settings
-from pipeline.sources import Source, open_source
+from pipeline.jobs.batches import batches, data_paths, fitted_sources, opened_alike
+from pipeline.jobs.fit import STAGES as FIT_STAGES
+from pipeline.jobs.fit import FitJob, chain, plan_fit
+from pipeline.jobs.job import Done, Runner, Way, opened_run, require_apart
+from pipeline.jobs.plan import Plan, free_disk
+from pipeline.settings import FitSettings, RefitSettings, fit_settings
+from pipeline.sources import Source
 from pipeline.sources.arrays import joined
 from pipeline.sources.partitions import GRAIN_ROWS
 from pipeline.stages.publish import Register
-from pipeline.stages.space import Space
-from pipeline.stages.stage import Execute, Outcome, Stage, Watch, serially
+from pipeline.stages.stage import Outcome, Stage, Watch
 from pipeline.stages.validate import digest_of_rows
 from pipeline.store import run
 from pipeline.store.backend import Backend
@@ -32,214 +33,151 @@ from pipeline.types import Json
 STAGES = (*FIT_STAGES[:-1], Register.name, FIT_STAGES[-1])
 
 
-class Refitted(Fitted):
-    """What a refit came to."""
-
-    @property
-    def version(self) -> str:
-        return run.version_name(self.manifest)
-
-
 @dataclass(frozen=True)
-class Refit(Job[Refitted]):
+class RefitJob(FitJob):
     """A refit whose data is open and checked.
 
     `old` are the rows that the published version was fitted on, `paths` the files of `source`. `base` names the version
-    to register to. `version` is the name to publish under.
+    to register to.
     """
 
-    settings: FitSettings
-    published: Json
-    paths: list[str]
-    old: Source
     source: Source
+    published: Json
+    old: Source
     base: Json
-    version: str
-
-    @property
-    def is_new(self) -> bool:
-        """Whether there is another version to make than the published one."""
-        return self.version != run.version_name(self.published)
 
     @cached_property
     def plan(self) -> Plan:
         """What is published stays on the disk beside the new version."""
         plan = plan_fit(self.settings, self.source)
-        free = free_disk(self.settings.store, beside_published=True) if self.is_new else plan.free_disk
-        return replace(plan, free_disk=free)
-
-    def planned_seconds(self) -> Mapping[str, float] | None:
-        return self.plan.seconds
+        is_new = self.version != run.version_name(self.published)
+        return replace(plan, free_disk=free_disk(self.output, beside_published=True)) if is_new else plan
 
     def open_store(self) -> Backend:
-        return run.open_store(self.settings.store, writable=True)
+        return run.open_store(self.output, writable=True)
 
     def check_again(self, store: Backend) -> None:
         if run.read_manifest(store) != self.published:
             raise StoreError(f"{store} was published to at this moment; run the same command again.")
 
-    def manifest(self, store: Backend, outcomes: dict[str, Outcome]) -> Json:
-        return {**described_fit(self.settings, self.source, self.paths), "registered_to": self.base}
+    def manifest(self, outcomes: dict[str, Outcome]) -> Json:
+        return {**super().manifest(outcomes), "registered_to": self.base}
 
-    def result(self, outcomes: dict[str, Outcome], manifest: Json) -> Refitted:
-        return Refitted(outcomes, manifest)
-
-    def stages(self, store: Backend, done: Runner) -> None:
+    def stages(self, done: Runner) -> None:
         """Every stage of a fit and the registration; the old data is known to be unchanged before anything but the
         scan is computed."""
 
         def checked(stage: Stage) -> Outcome:
             outcome = done(stage)
             if stage.name == "validate":
-                _require_unchanged(self, run.published_ledger(store, self.published, "validate"), outcome)
+                _require_unchanged(self, outcome)
             return outcome
 
         def registration(embedded: Outcome) -> Stage:
+            store = embedded.ledger.store
             landmarks, published = (StageLedger(store, name, self.base[name]) for name in ("landmarks", "publish"))
             return Register(landmarks, published, embedded, self.settings.n_components)
 
         chain(self.settings, self.source, checked, registration)
 
 
-def refit(
-    settings: RefitSettings,
-    watch: Watch | None = None,
-    take_over: bool = False,
-    execute: Execute = serially,
-    around: Around = at_once,
-) -> Refitted:
+def refit(settings: RefitSettings, watch: Watch | None = None, **way: Unpack[Way]) -> Done:
     """Run every stage that is not complete and publish the next version."""
-    return prepare_refit(settings).run(watch, take_over, execute, around)
+    return prepare_refit(settings).run(watch, **way)
 
 
-def prepare_refit(settings: RefitSettings) -> Refit:
+def prepare_refit(settings: RefitSettings) -> RefitJob:
     """Open and check the old data and the new."""
-    return _Preparation(settings).job()
+    store, published = opened_run(settings.store, run.FIT)
+    version, given = run.version_name(published), _given(settings)
+    # The first file of the published version's data may have been moved.
+    old_paths = data_paths(settings.store, published, settings.source and _resolved(settings.source))
+    new = _opened_new(settings, published, [path for path in given if path not in old_paths])
+    # The published version is what is asked for if it was made by a refit with all that is given.
+    same_name = settings.name in (None, version)
+    is_done = "registered_to" in published and same_name and any(path in old_paths for path in given)
+    if not new and not is_done:
+        raise InvalidInputError(
+            f"there is no new data: {', '.join(given) or 'none is given'}; name with new or incoming what is not in "
+            f"version {version!r} yet and has rows."
+        )
+    old = _opened_old(settings, published, old_paths)
+    source = joined([*old, *new.values()])
+    _require_ids(published, source)
+    chosen = _fit_settings(settings, published, old_paths[0])
+    chosen.check_against(*source.shape)
+    base, name = dict(published.get("registered_to", {})), version
+    if new:
+        base, name = _as_base(published), _new_name(settings, store)
+    return RefitJob(settings.store, chosen, source, [*old_paths, *new], published, joined(old), base, version=name)
 
 
-class _Preparation:
-    """What the store and the settings say together."""
+def _given(settings: RefitSettings) -> list[str]:
+    paths = [*map(Path, settings.new), *([] if settings.incoming is None else batches(settings.incoming))]
+    return list(dict.fromkeys(map(_resolved, paths)))
 
-    def __init__(self, settings: RefitSettings) -> None:
-        self._settings = settings
-        self._store = run.open_store(settings.store)
-        require_kind(self._store, settings.store, run.FIT)
-        self._published = run.published_manifest(self._store)
-        self._version = run.version_name(self._published)
 
-    def job(self) -> Refit:
-        new = self._new
-        if not new and not self._is_done_already:
-            given = ", ".join(self._given) or "none is given"
-            raise InvalidInputError(
-                f"there is no new data: {given}; name with new or incoming what is not in version {self._version!r} "
-                "yet and has rows."
-            )
-        old = self._old
-        source = joined([*old, *new.values()])
-        self._require_ids(source)
-        chosen = self._fit_settings
-        chosen.check_against(*source.shape)
-        base = self._as_base if new else dict(self._published["registered_to"])
-        name = self._new_name() if new else self._version
-        return Refit(chosen, self._published, [*self._old_paths, *new], joined(old), source, base, name)
+def _opened_new(settings: RefitSettings, published: Json, paths: list[str]) -> dict[str, Source]:
+    """What is not in the published version, by paths; without what has no rows."""
+    new = {}
+    for path in paths:
+        require_apart("store", settings.store, path)
+        with suppress(EmptySourceError):  # a night without new data comes to every schedule
+            new[path] = opened_alike(settings.store, published["settings"], published["source"], path)
+    return new
 
-    @cached_property
-    def _old_paths(self) -> list[str]:
-        """Where the published version's data is, the first as it is told if it was moved."""
-        paths, moved = list(self._published.get("sources", [])), self._settings.source
-        if not paths and moved is None:
-            raise InvalidInputError(
-                f"store={self._settings.store!r} does not say where its data is, for it was fitted from an array or "
-                "by an earlier version; run the fit again from a file, or name one with the same rows as source."
-            )
-        return paths if moved is None else [_resolved(moved), *paths[1:]]
 
-    @cached_property
-    def _given(self) -> list[str]:
-        incoming = self._settings.incoming
-        paths = [*map(Path, self._settings.new), *([] if incoming is None else batches(incoming))]
-        return list(dict.fromkeys(map(_resolved, paths)))
+def _opened_old(settings: RefitSettings, published: Json, paths: list[str]) -> list[Source]:
+    opened = fitted_sources(settings.store, published, paths)
+    shape, found = (int(published["source"][name]) for name in ("n_rows", "n_columns")), joined(opened).shape
+    n_rows, n_columns = shape
+    if found != (n_rows, n_columns):
+        raise InvalidInputError(
+            f"the data of version {run.version_name(published)!r} has changed: it had {n_rows} rows and {n_columns} "
+            f"columns, now {', '.join(paths)} have {found[0]} and {found[1]}; put it back, or name the place it was "
+            "moved to as source. New rows belong into files of their own."
+        )
+    return opened
 
-    @cached_property
-    def _new(self) -> dict[str, Source]:
-        """What is given and not in the published version, by paths; without what has no rows."""
-        return dict(self._opened_new())
 
-    def _opened_new(self) -> Iterator[tuple[str, Source]]:
-        for path in self._given:
-            if path not in self._old_paths:
-                require_apart("store", self._settings.store, path)
-                try:
-                    yield path, self._alike(path)
-                except EmptySourceError:
-                    continue  # a night without new data comes to every schedule
+def _require_ids(published: Json, source: Source) -> None:
+    id_column = published["settings"]["id_column"]
+    if id_column is not None and not source.has_ids:
+        raise InvalidInputError(
+            f"id_column={id_column!r} of the fit is not in all of the new data, or its ids are text here and whole "
+            "numbers there; give every row an id of the same kind."
+        )
 
-    @property
-    def _is_done_already(self) -> bool:
-        """Whether the published version is what is asked for: made by a refit with all that is given."""
-        same_name = self._settings.name in (None, self._version)
-        return "registered_to" in self._published and same_name and any(p in self._old_paths for p in self._given)
 
-    @cached_property
-    def _old(self) -> list[Source]:
-        first, *others = self._old_paths
-        fitted = self._published["settings"]
-        opened = [open_source(first, fitted["key"], fitted["columns"], fitted["id_column"])]
-        opened += [self._alike(path) for path in others]
-        shape = tuple(int(self._published["source"][name]) for name in ("n_rows", "n_columns"))
-        found = joined(opened).shape
-        if found != shape:
-            raise InvalidInputError(
-                f"the data of version {self._version!r} has changed: it had {shape[0]} rows and {shape[1]} columns, "
-                f"now {', '.join(self._old_paths)} have {found[0]} and {found[1]}; put it back, or name the place it "
-                "was moved to as source. New rows belong into files of their own."
-            )
-        return opened
+def _fit_settings(settings: RefitSettings, published: Json, source: str) -> FitSettings:
+    """Those of the published version, with what no result depends on as it is told now."""
+    values = {**published["settings"], "source": source, "store": settings.store}
+    if settings.partition_mib != "auto":
+        values["partition_mib"] = settings.partition_mib
+    return fit_settings({**values, "cluster": settings.cluster, "plugins": settings.plugins})
 
-    def _alike(self, path: str) -> Source:
-        """A source opened as `extend` opens new rows: array, ids and columns as the fit was told, if they are there."""
-        space = Space({}, self._published["settings"], self._published["source"])
-        return batch_source(ExtendSettings(store=self._settings.store, source=path, output=path), space, path)
 
-    def _require_ids(self, source: Source) -> None:
-        id_column = self._published["settings"]["id_column"]
-        if id_column is not None and not source.has_ids:
-            raise InvalidInputError(
-                f"id_column={id_column!r} of the fit is not in all of the new data, or its ids are text here and whole "
-                "numbers there; give every row an id of the same kind."
-            )
+def _as_base(published: Json) -> Json:
+    """What the published version is to one that is registered to it."""
+    digests = {name: published["stages"][name]["digest"] for name in ("landmarks", "publish")}
+    return {"version": run.version_name(published), "n_rows": published["source"]["n_rows"], **digests}
 
-    @property
-    def _fit_settings(self) -> FitSettings:
-        """Those of the published version, with what no result depends on as it is told now."""
-        settings = self._settings
-        values = {**self._published["settings"], "source": self._old_paths[0], "store": settings.store}
-        if settings.partition_mib != "auto":
-            values["partition_mib"] = settings.partition_mib
-        return fit_settings({**values, "cluster": settings.cluster, "plugins": settings.plugins})
 
-    @property
-    def _as_base(self) -> Json:
-        """What the published version is to one that is registered to it."""
-        digests = {name: self._published["stages"][name]["digest"] for name in ("landmarks", "publish")}
-        return {"version": self._version, "n_rows": self._published["source"]["n_rows"], **digests}
-
-    def _new_name(self) -> str:
-        states, name = run.states(self._store), self._settings.name
-        names = [run.version_name(state) for state in states]
-        if name in names:
-            raise InvalidInputError(f"name={name!r} is a version already; choose another than {', '.join(names)}.")
-        return name or run.free_name(1 + max(map(run.version_number, states)), names)
+def _new_name(settings: RefitSettings, store: Backend) -> str:
+    states = run.states(store)
+    names = [run.version_name(state) for state in states]
+    if settings.name in names:
+        raise InvalidInputError(f"name={settings.name!r} is a version already; choose another than {', '.join(names)}.")
+    return settings.name or run.free_name(1 + max(map(run.version_number, states)), names)
 
 
 def _resolved(path: str | Path) -> str:
     return str(Path(path).resolve())
 
 
-def _require_unchanged(job: Refit, before: StageLedger, validated: Outcome) -> None:
+def _require_unchanged(job: RefitJob, validated: Outcome) -> None:
     """Refuse old rows that are not those which were fitted, grain by grain."""
-    fitted = _grain_digests(before)
+    fitted = _grain_digests(run.published_ledger(validated.ledger.store, job.published, "validate"))
     if job.old.dtype == job.source.dtype:
         # The scan has seen all grains but the last one, which goes on with new rows now.
         n_whole = job.old.shape[0] // GRAIN_ROWS

@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.jobs.fit import checked_source, method_choice
-from pipeline.jobs.measured import kernel_choice
-from pipeline.jobs.plan import cores, plan_fit
+from pipeline.jobs.choices import kernel_choice, method_choice
+from pipeline.jobs.fit import checked_source, plan_fit
+from pipeline.jobs.plan import cores
 from pipeline.jobs.study_spaces import (
     Chooser,
     Direct,
@@ -33,7 +33,7 @@ from pipeline.methods import DISSIMILARITIES
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice, fitted_model
-from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma, distances
+from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma, distances, gamma_in_unit
 from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
 from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_points
@@ -87,13 +87,12 @@ class Study:
     @cached_property
     def recommended(self) -> Trial:
         """The cheapest of those as good as the best; of several that cost about the same, the best."""
-        estimates, costs = [trial.error for trial in self.trials], [trial.seconds for trial in self.trials]
-        return self.trials[recommended(estimates, costs)]
+        return self.trials[recommended([trial.error for trial in self.trials], [t.seconds for t in self.trials])]
 
     @cached_property
     def limit(self) -> float:
         """What an error may be to be as good as the best."""
-        return good_enough(min(trial.error.bound for trial in self.trials))
+        return good_enough(self.best.error.bound)
 
     @cached_property
     def close(self) -> tuple[Trial, ...]:
@@ -170,7 +169,7 @@ class _Studying:
             trials=tuple(trials),
             left_out=tuple(self._left_out),
             automatic=automatic_count(n_rows, self._settings.n_components),
-            gamma=self._found_gamma(),
+            gamma=self._found_gamma,
         )
 
     def _trials(self, space: Space, k: int | None) -> list[Trial]:
@@ -192,7 +191,12 @@ class _Studying:
             except InvalidInputError as error:
                 self._left_out.append(f"{m} landmarks by {selection}{f', {k} neighbors' if k else ''}: {error}")
                 continue
-            trials.append(self._trial(selection, m, k, errors))
+            combination = {"n_landmarks": m, "landmark_selection": selection} | (
+                {} if k is None else {"n_neighbors": k}
+            )
+            planned: FitSettings = self._settings.model_copy(update=combination)
+            seconds = sum(plan_fit(planned, self._source).seconds.values())
+            trials.append(Trial(selection, m, k, errors, seconds, m * n_points(self._source)))
         return trials
 
     def _chosen(self, nodes: IntArray) -> dict[tuple[str, int], list[IntArray]]:
@@ -218,12 +222,6 @@ class _Studying:
         both = answers.of(measured.to_candidates[np.ix_(points, places)]).coordinates
         d = choice.n_components
         return both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
-
-    def _trial(self, selection: str, m: int, k: int | None, errors: tuple[float, ...]) -> Trial:
-        combination = {"n_landmarks": m, "landmark_selection": selection} | ({} if k is None else {"n_neighbors": k})
-        planned: FitSettings = self._settings.model_copy(update=combination)
-        seconds = sum(plan_fit(planned, self._source).seconds.values())
-        return Trial(selection, m, k, errors, seconds, m * n_points(self._source))
 
     @cached_property
     def _chooser(self) -> Chooser:
@@ -255,12 +253,12 @@ class _Studying:
         given = kernel_choice(self._settings)
         if given is None:
             return None
-        if given.gamma is None:
+        gamma = gamma_in_unit(given.gamma, self._sample.exponent)
+        if gamma is None:
             gamma = automatic_gamma(self._sample.values[: min(WIDTH_POINTS, self._sample.n_training)])
-        else:
-            gamma = float(np.ldexp(given.gamma, 2 * self._sample.exponent))
         return Kernel(given.name, gamma, given.degree, given.constant)
 
+    @property
     def _found_gamma(self) -> float | None:
         """The kernel's width in the user's units, if it was not given."""
         if self._kernel is None or self._settings.gamma != "auto" or self._kernel.name not in ("rbf", "polynomial"):

@@ -1,17 +1,14 @@
-"""What the points of a study's sample are to each other: as a fit and an extension would measure it, all at once.
-
-Landmarks of all combinations are measured together, so that each shortest path is searched once, and the neighbors of
-a point once for the largest number of them.
-
-A sample of a source, small enough for memory: what a study is made on.
+"""A study's sample of a source, and what its points are to each other: as a fit and an extension would measure it.
 
 Rows come from blocks spread over the source, so that of a large one only some is read. Preprocessing takes its figures
-from the sample. Rows that repeat count once, as in a fit.
+from the sample, and rows that repeat count once. Landmarks of all combinations are measured together, so that each
+shortest path is searched once, and the neighbors of a point once for the largest number of them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
@@ -49,6 +46,15 @@ LEAST_ROWS = 20
 LISTED_ROWS = 5
 # Not the seed of anything else that is drawn.
 SAMPLING = 7
+# Selections whose landmarks are the first of a longer list.
+NESTED = ("maxmin", "trace")
+# Points that a study chooses among by trace, which takes a product of matrices of that size.
+TRACE_CANDIDATES = 2000
+# Beyond so many columns landmarks are chosen on as many principal axes, those of so many points.
+FEW_COLUMNS, AXES_POINTS = 64, 1000
+# From a selection, a number and a seed to places among some points.
+Choose = Callable[[AnyArray, str, int, int], IntArray]
+Compare = Callable[[AnyArray, AnyArray], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +127,8 @@ def _of_vectors(settings: StudySettings, source: Source) -> Sample:
     points = preprocessing.apply(values[usable])
     distinct = collapse_duplicates(points).first_rows
     _, n_held_out = sample_sizes(settings, len(distinct))
-    return Sample(_shuffled(points[distinct], settings.seed), n_held_out, preprocessing.result_exponent)
+    order = distinct[_order(len(distinct), settings.seed)]
+    return Sample(points[order], n_held_out, preprocessing.result_exponent)
 
 
 def _of_proximities(settings: StudySettings, source: ProximitySource) -> Sample:
@@ -137,10 +144,6 @@ def _of_proximities(settings: StudySettings, source: ProximitySource) -> Sample:
 
 def _order(n_points: int, seed: int) -> IntArray:
     return np.random.default_rng([SAMPLING + 1, seed]).permutation(n_points)
-
-
-def _shuffled(points: AnyArray, seed: int) -> AnyArray:
-    return points[_order(len(points), seed)]
 
 
 def _preprocessing(settings: StudySettings, source: Source, values: AnyArray) -> Preprocessing:
@@ -165,19 +168,6 @@ def _preprocessing(settings: StudySettings, source: Source, values: AnyArray) ->
     return Preprocessing(exponent, dtype, center, spread, axes)
 
 
-# Selections whose landmarks are the first of a longer list.
-NESTED = ("maxmin", "trace")
-# Points that a study chooses among by trace, which takes a product of matrices of that size.
-TRACE_CANDIDATES = 2000
-
-# Beyond so many columns landmarks are chosen on as many principal axes, those of so many points.
-FEW_COLUMNS, AXES_POINTS = 64, 1000
-
-# From a selection, a number and a seed to places among some points.
-Choose = Callable[[AnyArray, str, int, int], IntArray]
-Compare = Callable[[AnyArray, AnyArray], FloatArray]
-
-
 class Measured(NamedTuple):
     """Dissimilarities between training points that may become landmarks (u, u), of held-out points to them (h, u) and
     between held-out points (h, h); `placed` (h,) are those that an extension would place."""
@@ -188,26 +178,30 @@ class Measured(NamedTuple):
     placed: BoolArray
 
 
-class Space(Protocol):
-    """Training points and held-out points, with a way to measure between them."""
+class Space(ABC):
+    """Points, of which the first `n_training` may be embedded, and how to measure between them."""
+
+    def __init__(self, points: AnyArray, n_training: int) -> None:
+        self._points, self._n = points, n_training
 
     def nodes(self, n_neighbors: int) -> IntArray:
         """The training points, rising, that are embedded."""
-        ...
+        return np.arange(self._n)
 
+    @abstractmethod
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
         """What is needed of some training points, rising, that may become landmarks."""
-        ...
 
 
-class Paths:
+class Paths(Space):
     """Lengths of paths along neighbor graphs: to landmarks through the training points alone, as for new rows, but
     between held-out points through the graph of all, which is nearer to the truth."""
 
     def __init__(
         self, points: AnyArray, n_training: int, policy: ComponentPolicy, most_neighbors: int, n_jobs: int
     ) -> None:
-        self._points, self._n, self._policy, self._n_jobs = points, n_training, policy, n_jobs
+        super().__init__(points, n_training)
+        self._policy, self._n_jobs = policy, n_jobs
         self._lists = neighbors_within(points[:n_training], most_neighbors, n_jobs)
         self._lists_of_all = neighbors_within(points, most_neighbors, n_jobs)
         self._connected: dict[int, Connected] = {}
@@ -241,7 +235,7 @@ class Paths:
     def _nearest_are_kept(self, nodes: IntArray, nearest: FloatArray) -> BoolArray:
         """Whether the nearest training point of each held-out point is embedded."""
         if len(nodes) == self._n:
-            return np.ones(len(nearest), dtype=np.bool_)
+            return _everyone(nearest)
         dropped = np.setdiff1d(np.arange(self._n), nodes)
         apart, _ = NeighborSearch(self._points[dropped]).query(self._points[self._n :], 1, self._n_jobs)
         return np.asarray(nearest <= apart[:, 0])
@@ -252,40 +246,33 @@ class Paths:
         return apply_component_policy(points, graph, self._policy)
 
 
-class Direct:
+class Direct(Space):
     """Dissimilarities that are computed between any two points."""
 
     def __init__(self, points: AnyArray, n_training: int, compare: Compare) -> None:
-        self._points, self._n, self._compare = points, n_training, compare
-
-    def nodes(self, n_neighbors: int) -> IntArray:
-        return np.arange(self._n)
+        super().__init__(points, n_training)
+        self._compare = compare
 
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
         landmarks, held_out = self._points[candidates], self._points[self._n :]
         between, to_candidates, among = (
             self._compare(*pair) for pair in ((landmarks, landmarks), (held_out, landmarks), (held_out, held_out))
         )
-        return _all_placed((between + between.T) / 2, to_candidates, (among + among.T) / 2)
+        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, _everyone(held_out))
 
 
-class Given:
+class Given(Space):
     """Dissimilarities (s, s) that are known."""
 
-    def __init__(self, between: FloatArray, n_training: int) -> None:
-        self._between, self._n = between, n_training
-
-    def nodes(self, n_neighbors: int) -> IntArray:
-        return np.arange(self._n)
-
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
-        held_out = np.arange(self._n, len(self._between))
+        held_out = np.arange(self._n, len(self._points))
         pairs = ((candidates, candidates), (held_out, candidates), (held_out, held_out))
-        return _all_placed(*(self._between[np.ix_(*pair)] for pair in pairs))
+        between, to_candidates, among = (self._points[np.ix_(*pair)] for pair in pairs)
+        return Measured(between, to_candidates, among, _everyone(held_out))
 
 
-def _all_placed(between: FloatArray, to_candidates: FloatArray, among: FloatArray) -> Measured:
-    return Measured(between, to_candidates, among, np.ones(len(among), dtype=np.bool_))
+def _everyone(points: AnyArray) -> BoolArray:
+    return np.ones(len(points), dtype=np.bool_)
 
 
 class Chooser:

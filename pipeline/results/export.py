@@ -45,8 +45,8 @@ def export(run: Run, arrays: list[str], output: Path) -> int:
 
 def _require_free_name(run: Run, arrays: list[str], output: Path) -> None:
     taken = {column for name in arrays for column in _named_columns(name, run.embedding(name, 0, 1))}
-    if output.suffix != ".npy" and run.manifest["settings"]["id_column"] in taken:
-        name = run.manifest["settings"]["id_column"]
+    name = run.manifest["settings"]["id_column"]
+    if output.suffix != ".npy" and name in taken:
         raise InvalidInputError(
             f"id_column={name!r} is also the name of a result; rename it in the source and fit again."
         )
@@ -97,10 +97,8 @@ def _writer(file: IO[bytes], schema: "pa.Schema", suffix: str) -> Any:
 def _table(run: Run, arrays: list[str], start: int, stop: int) -> "pa.Table":
     import pyarrow as pa
 
-    columns: dict[str, AnyArray] = {}
     ids = run.ids(start, stop)
-    if ids is not None:
-        columns[str(run.manifest["settings"]["id_column"])] = ids
+    columns = {} if ids is None else {str(run.manifest["settings"]["id_column"]): ids}
     for name in arrays:
         columns |= _named_columns(name, run.embedding(name, start, stop))
     return pa.table({name: pa.array(column) for name, column in columns.items()})

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -129,8 +128,7 @@ class Run:
     @property
     def portable(self) -> Json | None:
         """Of an exported model: its anchors, its bytes and how near to the run's it places rows."""
-        stated = self.manifest.get("portable")
-        return None if stated is None else dict(stated)
+        return self.manifest.get("portable")
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -212,8 +210,7 @@ class Run:
 
     @property
     def sample(self) -> tuple[AnyArray, ...]:
-        """The coordinates of some rows drawn at random, at most a few thousand: the projection, and the restricted
-        reconstruction if the method has one."""
+        """The coordinates of a few thousand random rows at most, by each of the ways that the run places points."""
         embedded, figures = self._ledger("embed"), self.stage_figures("embed")
         if figures.get(IN_ROW_ORDER):
             answers = [embedded.read(COORDINATES[0]).read()]
@@ -230,8 +227,7 @@ class Run:
 
     @property
     def calibration(self) -> Json:
-        """Quantiles of the trust columns that new rows of the same kind have: of training rows taken as if they were
-        new."""
+        """Quantiles of the trust columns of training rows that were taken as if they were new."""
         return dict(self.stage_figures("calibrate")["quantiles"])
 
     @property
@@ -274,15 +270,12 @@ class Run:
 
     def _stage_status(self, entry: Json) -> StageStatus:
         ledger = StageLedger(self._store, entry["stage"], entry["digest"])
-        figures = ledger.finished()
-        n_committed = len(ledger.complete())
-        return StageStatus(
-            ledger.stage, ledger.digest, figures is not None, entry["n_partitions"], n_committed, figures or {}
-        )
+        figures, n_committed = ledger.finished(), len(ledger.complete())
+        return StageStatus(**entry, complete=figures is not None, n_committed=n_committed, figures=figures or {})
 
     def stage_figures(self, stage: str) -> Json:
         """What a published stage says of itself."""
-        figures: Any = self._ledger(stage).finished()
+        figures = self._ledger(stage).finished()
         if figures is None:
             raise StoreError(f"stage {stage} of {self.url} is published but not complete: verify the store.")
         return dict(figures)

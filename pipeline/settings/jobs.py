@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, RADIAL_FUNCTIONS, SELECTIONS, VECTORS, landmark_choices, one_of, uses
-from pipeline.settings.base import (
+from pipeline.settings.fit import (
     DATA,
     EXECUTION,
     INTERPOLATION,
@@ -15,13 +15,13 @@ from pipeline.settings.base import (
     PLACEMENT,
     QUERIES,
     STUDY,
+    FitSettings,
     JobSettings,
     option,
     required,
     split,
     within,
 )
-from pipeline.settings.fit import FitSettings
 
 
 class ExtendSettings(JobSettings):
@@ -167,20 +167,19 @@ class InvertSettings(JobSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        asked = [self.coordinates is not None, self.leave_one_out, self.path is not None]
-        if sum(asked) != 1:
+        goes_with = {
+            "leave_one_out": (self.leave_one_out, ("sample",)),
+            "path": (self.path is not None, ("steps", "along", "image")),
+            "coordinates": (self.coordinates is not None, ("key", "columns", "id_column")),
+        }
+        if sum(is_given for is_given, _ in goes_with.values()) != 1:
             raise ValueError("give exactly one of coordinates, leave_one_out and path")
-        self._refuse_without("leave_one_out", self.leave_one_out, ("sample",))
-        self._refuse_without("path", self.path is not None, ("steps", "along", "image"))
-        self._refuse_without("coordinates", self.coordinates is not None, ("key", "columns", "id_column"))
+        for needed, (is_given, names) in goes_with.items():
+            for name, value in self.changed(() if is_given else names):
+                raise ValueError(f"{name}={value!r} goes with {needed} only; leave it out")
         if self.scale is not None and RADIAL_FUNCTIONS[self.kernel][1] is not None:
             raise ValueError(f"scale={self.scale} means nothing to kernel={self.kernel!r}; leave it out")
         return self
-
-    def _refuse_without(self, needed: str, is_given: bool, names: tuple[str, ...]) -> None:
-        for name in names:
-            if not is_given and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name}={getattr(self, name)!r} goes with {needed} only; leave it out")
 
     @property
     def image_shape(self) -> tuple[int, int, bool] | None:

@@ -11,8 +11,7 @@ import pytest
 
 from flows import cli
 from flows.status import status_report
-from pipeline.jobs.fit import fit
-from pipeline.jobs.plan import STAGES
+from pipeline.jobs.fit import STAGES, fit
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results import run as runs
 from pipeline.results.run import in_words

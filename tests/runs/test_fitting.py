@@ -13,8 +13,7 @@ from small import SETTINGS, Counting, fitted, roll_file
 
 from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeldError, RecallWarning, StoreError
-from pipeline.jobs.fit import fit
-from pipeline.jobs.plan import STAGES
+from pipeline.jobs.fit import STAGES, fit
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import fit_settings
 from pipeline.stages.publish import PUBLISHED

@@ -8,8 +8,7 @@ from small import Counting, extended, fitted
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.fit import checked_source
-from pipeline.jobs.plan import plan_fit
+from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.portable import export_model
 from pipeline.settings import fit_settings
 from pipeline.stages.stage import Watch
