@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Measurement, use_one_core
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import ClusterSettings, fit_settings

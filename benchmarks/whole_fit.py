@@ -20,7 +20,7 @@ from scipy.spatial import KDTree
 from benchmarks.measure import Measurement
 from benchmarks.orchestration import in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
 from pipeline.numerics.compiled import LANES
 from pipeline.numerics.datasets import swiss_roll

@@ -18,7 +18,7 @@ from flows.pictures import embedding_picture
 from flows.progress import Display, Several, current_display
 from flows.reports import figures_table
 from pipeline.errors import ClusterError
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.fanout.rounds import is_passing
 from pipeline.jobs.job import Way
 from pipeline.results.run import open_run

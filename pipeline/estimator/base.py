@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from pipeline import methods
 from pipeline.errors import InvalidInputError
@@ -23,7 +22,7 @@ from pipeline.numerics.models.lle import LlePlacer
 from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.numerics.models.spectral import NystromPlacer
 from pipeline.plugins import load
-from pipeline.types import AnyArray, FloatArray, IntArray
+from pipeline.types import AnyArray, FloatArray, IntArray, SparseArray
 
 # Of two rows, the number that they are to each other.
 Comparing: TypeAlias = Callable[[Any, Any], Any]
@@ -259,7 +258,7 @@ def chunks(n_rows: int) -> Iterator[slice]:
     return (slice(first, first + ROWS_PER_CHUNK) for first in range(0, n_rows, ROWS_PER_CHUNK))
 
 
-def require_square(X: AnyArray | csr_array) -> None:
+def require_square(X: "AnyArray | SparseArray") -> None:
     if X.shape[0] != X.shape[1]:
         raise InvalidInputError(
             f"X has shape {X.shape}; with metric='precomputed' it must be square, a row and a column for each point."

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
 from pipeline.estimator.base import (
@@ -33,7 +32,7 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import Pairs, RadiusSearch, lists_of
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
 TO_THE_CALLER = 4
@@ -100,7 +99,7 @@ class GivenEdges:
     exponent: int
     place_of: IntArray
 
-    def lengths(self, rows: csr_array, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
+    def lengths(self, rows: SparseArray, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
         edges = rows.tocoo()
         starts, nodes = (part.astype(np.int64) for part in edges.coords)
         kept = self.place_of[nodes] >= 0
@@ -148,14 +147,14 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
     return Network(_connected(settings, points, graph), points, points.exponent, X.dtype)
 
 
-def _given_network(settings: Settings, X: csr_array) -> Network:
+def _given_network(settings: Settings, X: SparseArray) -> Network:
     graph = undirected_graph(X)
     exponent = int(np.frexp(graph.data.max(initial=0.0))[1])
     graph.data = np.ldexp(graph.data, -exponent)
     return Network(_connected(settings, None, graph), None, exponent, graph.dtype)
 
 
-def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> csr_array:
+def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> SparseArray:
     radius = settings.radius
     if radius is None:
         return neighbor_graph(*neighbors_within(points.points, settings.n_neighbors, n_threads))
@@ -169,7 +168,7 @@ def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> cs
     return graph_from_edges(len(points.points), starts[others], lists.indices[others], lists.distances[others])
 
 
-def _connected(settings: Settings, points: Distinct | None, graph: csr_array) -> Connected:
+def _connected(settings: Settings, points: Distinct | None, graph: SparseArray) -> Connected:
     """The graph after the policy, which can only join components where there are points."""
     labels = component_labels(graph)
     policy = settings.component_policy
@@ -253,7 +252,7 @@ def _refusal(settings: Settings, sizes: list[int]) -> str:
     )
 
 
-def require_edge_lengths(X: csr_array) -> None:
+def require_edge_lengths(X: SparseArray) -> None:
     """Refuse edges (p, n) whose lengths are none."""
     # Written so that NaN fails it too.
     bad = np.flatnonzero(~((X.data >= 0) & (X.data <= checks.LARGEST_SIZE)))
@@ -266,7 +265,7 @@ def require_edge_lengths(X: csr_array) -> None:
         )
 
 
-def undirected_graph(X: csr_array) -> csr_array:
+def undirected_graph(X: SparseArray) -> SparseArray:
     """A symmetric graph (n, n) in double precision of edges that are listed once, or both ways with the same length.
 
     Loops are dropped. A zero that is stored is an edge of no length.
@@ -281,7 +280,7 @@ def undirected_graph(X: csr_array) -> csr_array:
     return graph
 
 
-def _require_one_length(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
+def _require_one_length(graph: SparseArray, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
     """Refuse edges that are longer than those kept of the same ends, beyond rounding."""
     if not len(weights):
         return

@@ -6,9 +6,9 @@ from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -251,7 +251,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return data
 
     def _checked_edges(self, X: Any, reset: bool) -> Any:
-        if not issparse(X):
+        if not scipy.sparse.issparse(X):
             raise InvalidInputError(
                 f"X is a {type(X).__name__}; with metric='precomputed' and a method that measures along a graph it "
                 "must be a scipy.sparse matrix of edge lengths."

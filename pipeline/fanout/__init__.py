@@ -1,5 +1,1 @@
 """The partitions of a stage on a Dask cluster; the only package that knows Dask."""
-
-from pipeline.fanout.cluster import executor
-
-__all__ = ["executor"]

@@ -48,11 +48,10 @@ async def release(packed_work: bytes) -> None:
 
 
 def dask_setup(_worker: object) -> None:
-    """Before the first task: leave Ctrl-C to the process that started the workers, and load the libraries."""
+    """Before the first task: leave Ctrl-C to the process that started the workers, and load numba. What else a stage
+    needs comes with the stage."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import pipeline.jobs.fit  # noqa: F401  all stages
-
     warm_up()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
+import scipy
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
@@ -325,7 +325,7 @@ def on_leading_axes(points: AnyArray) -> AnyArray:
     some = points[:AXES_POINTS] - center
     # By inner products of the points, which are fewer than columns may be.
     with threadpool_limits(1, "blas"):
-        _, vectors = eigh(some @ some.T, subset_by_index=(max(0, len(some) - FEW_COLUMNS), len(some) - 1))
+        _, vectors = scipy.linalg.eigh(some @ some.T, subset_by_index=(max(0, len(some) - FEW_COLUMNS), len(some) - 1))
         # The leading ones first, made orthogonal: points in fewer dimensions have no more axes than those.
         axes, _ = np.linalg.qr(some.T @ vectors[:, ::-1])
         return np.asarray((points - center) @ axes)

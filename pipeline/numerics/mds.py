@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
@@ -98,7 +98,7 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     """All eigenvalues (m,) and vectors (m, m) of a symmetric matrix, which is overwritten, largest first."""
     # The bytes of a decomposition depend on the number of threads.
     with threadpool_limits(1, "blas"):
-        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+        eigenvalues, vectors = scipy.linalg.eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
     return eigenvalues[::-1].copy(), vectors[:, ::-1]
 
 
@@ -321,7 +321,7 @@ def scatter_matrix(centered: FloatArray) -> FloatArray:
 def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
     """The first axes (D, n_axes) of a scatter matrix, largest entries positive, and their share of the variance."""
     with threadpool_limits(1, "blas"):
-        values, vectors = eigh(scatter)
+        values, vectors = scipy.linalg.eigh(scatter)
     axes = vectors[:, ::-1][:, :n_axes]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(n_axes)])
     total = float(values.sum())

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist, pdist, squareform
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -51,7 +51,7 @@ def normalized_stress(to_landmarks: ArrayLike, coordinates: ArrayLike, landmark_
     dissimilarities, points, landmarks = _checked_embedding(to_landmarks, coordinates, landmark_coordinates)
     if not dissimilarities.any():
         raise InvalidInputError("to_landmarks are all zero; stress relative to them is undefined.")
-    misfit = dissimilarities - cdist(points, landmarks)
+    misfit = dissimilarities - scipy.spatial.distance.cdist(points, landmarks)
     # No BLAS norm: its bytes depend on the number of threads.
     return float(np.sqrt((misfit**2).sum() / (dissimilarities**2).sum()))
 
@@ -124,9 +124,10 @@ def _rank_agreement(truth: FloatArray, seen: FloatArray, n_neighbors: int, sampl
     k = checks.integer_in_range("n_neighbors", n_neighbors, 1, (n - 1) // 2, f"fewer than half of the {n} points")
     size = min(n, checks.integer_in_range("sample_size", sample_size, 2, None, "an interval needs two points"))
     sample = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+    distance = scipy.spatial.distance
     excess = np.concatenate(
         [
-            _excess_ranks(cdist(truth[rows], truth), cdist(seen[rows], seen), rows, k)
+            _excess_ranks(distance.cdist(truth[rows], truth), distance.cdist(seen[rows], seen), rows, k)
             for rows in np.split(sample, range(RANKED_TOGETHER, size, RANKED_TOGETHER))
         ]
     )
@@ -192,14 +193,12 @@ def unexplained_variance(true: FloatArray, coordinates: FloatArray) -> float:
 
 def unexplained_order(true: FloatArray, coordinates: FloatArray) -> float:
     """1 - r^2 of the ranks of dissimilarities (p, p) and of distances between coordinates (p, d)."""
-    from scipy.stats import rankdata  # takes a second to import
-
-    return _unexplained(*map(rankdata, _pairs(true, coordinates)))
+    return _unexplained(*map(scipy.stats.rankdata, _pairs(true, coordinates)))
 
 
 def lost_neighbors(true: FloatArray, coordinates: FloatArray) -> float:
     """Share of each point's 10 nearest that are not among its 10 nearest by coordinates."""
-    apart, embedded = map(squareform, _pairs(true, coordinates))
+    apart, embedded = map(scipy.spatial.distance.squareform, _pairs(true, coordinates))
     k = min(NEIGHBORHOOD, len(apart) - 1)
     return 1.0 - neighbor_recall(_nearest(embedded, k), _nearest(apart, k))
 
@@ -243,7 +242,8 @@ def _pairs(true: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, Float
         raise InvalidInputError(
             f"true has shape {apart.shape} and coordinates {points.shape}; they must be (p, p) and (p, d), p > 2."
         )
-    return squareform(apart.astype(np.float64), checks=False), pdist(points)
+    distance = scipy.spatial.distance
+    return distance.squareform(apart.astype(np.float64), checks=False), distance.pdist(points)
 
 
 def _unexplained(true: FloatArray, embedded: FloatArray) -> float:
@@ -333,23 +333,30 @@ def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> 
     return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
 
 
-def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0) -> TwoSampleTest:
-    """Test a batch, given by its `gap_counts`, against the rising reference values (s,). Distributions that differ by
-    up to `margin` count as the same; otherwise meaningless differences would be significant in a large batch."""
+def largest_gap(reference: FloatArray, counts: IntArray) -> float:
+    """The two-sample Kolmogorov-Smirnov statistic of a batch, given by its `gap_counts`, and the rising reference
+    values (s,); 0 for an empty batch."""
     n_batch, n_reference = int(counts.sum()), len(reference)
     if not n_batch:
-        return TwoSampleTest(0.0, 1.0)
+        return 0.0
     reached = np.cumsum(counts) / n_batch
     # The batch's counts are at the first of equal reference values.
     first = np.unique(reference, return_index=True)[1]
     at, before = reached[2 * first + 1], reached[2 * first]
     up_to = np.append(first[1:], n_reference) / n_reference
-    statistic = float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
-    effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
-    from scipy.stats import kstwo  # takes a second to import
+    return float(max(np.abs(at - up_to).max(), np.abs(before - first / n_reference).max()))
 
-    p_value = max(float(kstwo.sf(max(0.0, statistic - margin), effective)), _least_p_value(n_batch, n_reference))
-    return TwoSampleTest(statistic, min(1.0, p_value))
+
+def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0) -> TwoSampleTest:
+    """Test a batch as in `largest_gap`. Distributions that differ by up to `margin` count as the same; otherwise
+    meaningless differences would be significant in a large batch."""
+    n_batch, n_reference = int(counts.sum()), len(reference)
+    if not n_batch:
+        return TwoSampleTest(0.0, 1.0)
+    statistic = largest_gap(reference, counts)
+    effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
+    beyond = float(scipy.stats.kstwo.sf(max(0.0, statistic - margin), effective))
+    return TwoSampleTest(statistic, min(1.0, max(beyond, _least_p_value(n_batch, n_reference))))
 
 
 def _least_p_value(n_batch: int, n_reference: int) -> float:

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.geodesics.graph import graph_from_edges
 from pipeline.sources.arrays import Rows
 from pipeline.sources.opening import ArrayPlace
-from pipeline.types import AnyArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json, SparseArray
 
 # Up to so many nodes a pair of them is one 64-bit integer.
 MOST_NODES = 3_037_000_499
@@ -209,7 +208,7 @@ def _refuse_two_lengths(name: str, lows: IntArray, highs: IntArray, rising: Floa
         )
 
 
-def undirected_graph(name: str, n_nodes: int, edges: Edges) -> csr_array:
+def undirected_graph(name: str, n_nodes: int, edges: Edges) -> SparseArray:
     """Symmetric CSR graph (n, n) in double precision, without loops.
 
     Of an edge listed several times the shortest is kept, but both directions must have the same length up to rounding.

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.sources.arrays import Rows
@@ -39,7 +38,7 @@ from pipeline.sources.graph_edges import (
     whole,
 )
 from pipeline.sources.opening import ArrayPlace, Url, holds_several, local_path, places_in, readable
-from pipeline.types import Json
+from pipeline.types import Json, SparseArray
 
 # Arrays with an entry for each node, the first of which that is there tells how many there are.
 NODE_ARRAYS = ("nodes", "xy", "xyz", "X", "points", "positions", "coordinates", "labels", "names")
@@ -97,7 +96,7 @@ class GraphSource:
             require_length(self._weights, self.n_edges, f"the list of edges of {self.name}")
         self.n_nodes = self._checked_nodes(_noted_nodes(self.name, places, attributes))
 
-    def load(self) -> csr_array:
+    def load(self) -> SparseArray:
         """The graph (n, n) with each edge in both directions, weights in double precision, without loops.
 
         An edge of weight 0 is stored as such. Of an edge that is listed several times the shortest is kept.
@@ -169,7 +168,7 @@ class NewNodes:
         return {"kind": "new nodes", "shape": [self.n_nodes, self.n_fitted], "arrays": arrays}
 
 
-def digest_of_graph(graph: csr_array) -> str:
+def digest_of_graph(graph: SparseArray) -> str:
     """What names the content of a loaded graph."""
     digest = hashlib.sha256(repr(graph.shape).encode())
     for values, dtype in ((graph.indptr, np.int64), (graph.indices, np.int64), (graph.data, np.float64)):

@@ -10,10 +10,10 @@ from pipeline.numerics.mds import Model
 from pipeline.numerics.statistics import (
     continuity,
     gap_counts,
+    largest_gap,
     normalized_stress,
     residual_variance,
     trustworthiness,
-    two_sample_test,
 )
 from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES, Placing, PlacingStage
 from pipeline.stages.exchange import IN_ROW_ORDER
@@ -88,7 +88,7 @@ def calibrated(names: tuple[str, ...], columns: FloatArray, fewer: FloatArray) -
     for name, column, other in zip(names, np.sort(columns, axis=0).T, np.sort(fewer, axis=0).T, strict=True):
         arrays[name] = np.ascontiguousarray(column)
         counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
-        margins[name] = two_sample_test(column, counts).statistic
+        margins[name] = largest_gap(column, counts)
         found[name] = dict(zip(map(str, SHARES), np.quantile(column, SHARES).tolist(), strict=True))
     return {"n_rows": len(columns), "quantiles": found, "margins": margins}, arrays
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE.parent / "runs"))
 @pytest.fixture(scope="module")
 def cluster():
     """Two workers on this machine, and what they had to say."""
-    from pipeline.fanout import executor
+    from pipeline.fanout.cluster import executor
     from pipeline.settings import ClusterSettings
 
     notices: list[str] = []

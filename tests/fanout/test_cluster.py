@@ -17,8 +17,7 @@ from scripted import Scripted
 
 from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.fanout import cluster as clusters
-from pipeline.fanout import executor
-from pipeline.fanout.cluster import CONFIG
+from pipeline.fanout.cluster import CONFIG, executor
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.stage import run_stage, serially
 from pipeline.store import lease

@@ -16,7 +16,7 @@ from flows import extend
 from flows.events import DRIFT, store_resource
 from pipeline import open_run
 from pipeline.errors import DriftError, InvalidInputError
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.jobs.extend import extend as extend_here
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll

@@ -20,8 +20,7 @@ from prefect.testing.utilities import prefect_test_harness
 from flows import fit
 from pipeline import open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, StageError
-from pipeline.fanout import executor
-from pipeline.fanout.cluster import CONFIG
+from pipeline.fanout.cluster import CONFIG, executor
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import ClusterSettings, fit_settings

@@ -7,7 +7,7 @@ from small import SETTINGS, extended, fitted, roll_file
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.settings import ClusterSettings, fit_settings

@@ -12,7 +12,7 @@ from small import extended, fitted
 
 from pipeline import open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.jobs.refit import refit

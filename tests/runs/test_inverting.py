@@ -10,7 +10,7 @@ from small import Counting, contents, extended, fitted, roll_file
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.jobs import invert as inverting
 from pipeline.jobs.fit import fit
 from pipeline.jobs.invert import STAGES, invert, memory_of_inversion, prepare_invert

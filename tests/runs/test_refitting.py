@@ -12,7 +12,7 @@ from small import SETTINGS, Counting, contents, fitted
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.fanout import executor
+from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.refit import prepare_refit
 from pipeline.numerics.datasets import swiss_roll

@@ -29,9 +29,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
-from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
@@ -263,7 +262,7 @@ def _leading_axes(between: FloatArray, at_most: int) -> LandmarkModel:
     squared = between**2
     last = len(between) - 1
     with threadpool_limits(1, "blas"):
-        spectrum, vectors = eigh(double_centered(squared), subset_by_index=[max(0, last - at_most), last])
+        spectrum, vectors = scipy.linalg.eigh(double_centered(squared), subset_by_index=[max(0, last - at_most), last])
     spectrum, vectors = spectrum[::-1], vectors[:, ::-1]
     q = min(at_most, int(np.count_nonzero(spectrum > LEAST_EIGENVALUE * spectrum[0])))
     axes = np.ascontiguousarray(with_fixed_signs(vectors[:, :q]) * np.sqrt(spectrum[:q]))
@@ -300,7 +299,7 @@ def _system(positions: FloatArray) -> FloatArray:
     """[[|z_i - z_j|^3, 1, z_i], [1, 0, 0], [z_j, 0, 0]], (m + 1 + q) square."""
     m, q = positions.shape
     system = np.zeros((m + 1 + q, m + 1 + q))
-    system[:m, :m] = cdist(positions, positions) ** 3
+    system[:m, :m] = scipy.spatial.distance.cdist(positions, positions) ** 3
     system[:m, m] = system[m, :m] = 1.0
     system[:m, m + 1 :], system[m + 1 :, :m] = positions, positions.T
     return system

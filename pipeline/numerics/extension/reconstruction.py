@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
@@ -203,9 +204,7 @@ class _JointProblem:
         """The end of a trust-region Newton descent from `start`, or `start` itself if that is not higher."""
         shape = start.shape
         tolerance = 1e-13 * (1 + float(np.abs(self.gram).max())) ** 1.5
-        from scipy.optimize import minimize  # slow to import
-
-        result = minimize(  # type: ignore[call-overload]
+        result = scipy.optimize.minimize(  # type: ignore[call-overload]
             lambda y: self.objective(y.reshape(shape)),
             start.ravel(),
             jac=lambda y: self.gradient(y.reshape(shape)).ravel(),
@@ -253,12 +252,10 @@ class _JointProblem:
         return Y
 
     def newton_step(self, Y: FloatArray) -> FloatArray:
-        from scipy.sparse.linalg import LinearOperator, minres
-
-        hessian = LinearOperator(
+        hessian = scipy.sparse.linalg.LinearOperator(
             (Y.size, Y.size), dtype=np.float64, matvec=lambda v: self.curvature(Y, v.reshape(Y.shape)).ravel()
         )
-        step, _ = minres(hessian, -self.gradient(Y).ravel(), rtol=1e-12)
+        step, _ = scipy.sparse.linalg.minres(hessian, -self.gradient(Y).ravel(), rtol=1e-12)
         return np.asarray(step).reshape(Y.shape)
 
 

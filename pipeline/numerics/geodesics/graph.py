@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.neighbors.exact import NeighborSearch
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
 # Starts, ends and weights of edges.
 Edges = tuple[AnyArray, AnyArray, AnyArray]
@@ -74,7 +73,7 @@ def _hashes(words: AnyArray) -> AnyArray:
     return hashes
 
 
-def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
+def neighbor_graph(distances: FloatArray, indices: IntArray) -> SparseArray:
     """Symmetric CSR (n, n) graph with an edge where either end has the other among its neighbors (n, k). A zero weight
     is an edge of length 0, not a missing one: nothing here adds or compares sparse matrices, which would drop it."""
     n, k = indices.shape
@@ -82,7 +81,7 @@ def neighbor_graph(distances: FloatArray, indices: IntArray) -> csr_array:
     return graph_from_edges(n, rows, indices.ravel(), distances.ravel())
 
 
-def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
+def with_edges(graph: SparseArray, starts: IntArray, ends: IntArray, weights: FloatArray) -> SparseArray:
     """`graph` with further undirected edges; the dtype of its weights is kept."""
     rows = np.repeat(np.arange(graph.shape[0], dtype=np.int64), np.diff(graph.indptr))
     return graph_from_edges(
@@ -93,11 +92,11 @@ def with_edges(graph: csr_array, starts: IntArray, ends: IntArray, weights: Floa
     )
 
 
-def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> csr_array:
+def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> SparseArray:
     """Symmetric CSR graph of undirected edges; of repeated edges the shortest is kept."""
     _check_edges(n_nodes, starts, ends, weights)
     offsets, targets, lengths = symmetric_csr(0, n_nodes, starts, ends, weights)
-    return csr_array((lengths, targets, offsets), shape=(n_nodes, n_nodes))
+    return scipy.sparse.csr_array((lengths, targets, offsets), shape=(n_nodes, n_nodes))
 
 
 def symmetric_csr(
@@ -179,11 +178,11 @@ def _sort_few(targets: AnyArray, lengths: AnyArray) -> None:
         targets[place], lengths[place] = target, length
 
 
-def checked_graph(graph: csr_array) -> csr_array:
+def checked_graph(graph: SparseArray) -> SparseArray:
     """`graph` as CSR with weights for which shortest paths are defined."""
     if not hasattr(graph, "tocsr"):
         raise InvalidInputError(f"graph is a {type(graph).__name__}; it must be a scipy.sparse matrix of edge lengths.")
-    csr = csr_array(graph)
+    csr = scipy.sparse.csr_array(graph)
     if csr.ndim != 2 or csr.shape[0] != csr.shape[1]:
         raise InvalidInputError(f"graph has shape {csr.shape}; it must be square, a row and a column for each node.")
     if csr.nnz:
@@ -227,15 +226,15 @@ NO_LINK: Link = (np.inf, -1, -1)
 class Connected(NamedTuple):
     """A graph on all n nodes after the policy; labels (n,) before it, 0 the largest; kept (n,), the nodes that stay."""
 
-    graph: csr_array
+    graph: SparseArray
     labels: IntArray
     kept: BoolArray
     n_bridges: int
 
 
-def component_labels(graph: csr_array) -> IntArray:
+def component_labels(graph: SparseArray) -> IntArray:
     """The component of every node, numbered by falling size, then by first node."""
-    _, labels = connected_components(graph, directed=False)
+    _, labels = scipy.sparse.csgraph.connected_components(graph, directed=False)
     return by_falling_size(labels)
 
 
@@ -292,7 +291,7 @@ def _flatten(parents: AnyArray) -> None:
         parents[node] = _root(parents, node)
 
 
-def apply_component_policy(points: AnyArray, graph: csr_array, policy: ComponentPolicy) -> Connected:
+def apply_component_policy(points: AnyArray, graph: SparseArray, policy: ComponentPolicy) -> Connected:
     """A graph in which all kept nodes reach each other."""
     checks.one_of("policy", policy, POLICIES)
     labels = component_labels(graph)

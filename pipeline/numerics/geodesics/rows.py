@@ -14,10 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import dijkstra, floyd_warshall, reverse_cuthill_mckee
-from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -25,7 +23,7 @@ from pipeline.numerics.compiled import LANES, compiled, prefetch
 from pipeline.numerics.geodesics.graph import checked_graph
 from pipeline.numerics.geodesics.shortest_paths import Csr, PathGraph, PathSearch, shorten
 from pipeline.numerics.neighbors.radius import RadiusLists, even_lists
-from pipeline.types import AnyArray, FloatArray, IntArray
+from pipeline.types import AnyArray, FloatArray, IntArray, SparseArray
 
 
 def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
@@ -34,14 +32,14 @@ def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
     links = np.full((len(sources), len(sources)), np.inf, dtype=np.float32)
     _link_territories(graph.csr, *PathSearch(graph).spread(sources)[:2], links)
     ends = np.nonzero(np.isfinite(links))
-    between = coo_array((links[ends].astype(np.float64), ends), shape=(len(sources), len(sources))).tocsr()
-    depth = dijkstra(between, indices=[0])[0]
+    between = scipy.sparse.coo_array((links[ends].astype(np.float64), ends), shape=(len(sources), len(sources))).tocsr()
+    depth = scipy.sparse.csgraph.dijkstra(between, indices=[0])[0]
     left = np.ones(len(sources), dtype=np.bool_)
     groups = []
     while left.any():
         remaining = np.flatnonzero(left)
         seed = remaining[np.argmax(depth[remaining])]
-        away = dijkstra(between, indices=[seed])[0, remaining]
+        away = scipy.sparse.csgraph.dijkstra(between, indices=[seed])[0, remaining]
         group = remaining[np.argsort(away, kind="stable")[:LANES]]
         groups.append(_middle_first(links, group))
         left[group] = False
@@ -50,7 +48,7 @@ def nearby_order(graph: PathGraph, sources: IntArray) -> IntArray:
 
 def _middle_first(links: AnyArray, group: IntArray) -> IntArray:
     """The group, beginning with the source whose farthest other, along links within the group, is nearest."""
-    away: FloatArray = floyd_warshall(links[np.ix_(group, group)].astype(np.float64))
+    away: FloatArray = scipy.sparse.csgraph.floyd_warshall(links[np.ix_(group, group)].astype(np.float64))
     middle = int(np.argmin(away.max(axis=1, initial=0.0)))
     return np.concatenate([group[middle : middle + 1], np.delete(group, middle)])
 
@@ -94,7 +92,7 @@ SAMPLED_EDGES = 100_000
 AHEAD = 8
 
 
-def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) -> AnyArray:
+def shortest_path_rows(graph: SparseArray, sources: ArrayLike, n_jobs: int = 1) -> AnyArray:
     """Path lengths (s, n) from each source to every node, infinite where there is no path. Lengths are summed in
     float64 and returned in the floating dtype of the weights; a weight of zero is an edge. The result has the same bits
     for any number `n_jobs` of threads."""
@@ -110,7 +108,7 @@ def shortest_path_rows(graph: csr_array, sources: ArrayLike, n_jobs: int = 1) ->
 
 
 def each_search(
-    csr: csr_array, sources: IntArray, take: Callable[[IntArray, FloatArray, IntArray], None], n_jobs: int = 1
+    csr: SparseArray, sources: IntArray, take: Callable[[IntArray, FloatArray, IntArray], None], n_jobs: int = 1
 ) -> None:
     """Search from all sources, a few at a time, and pass `take` their places in `sources` (b,), the float64 lengths (n,
     b), and the row of these for each node. `take` is called from several threads."""
@@ -136,7 +134,7 @@ def each_search(
             pass
 
 
-def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray]:
+def _in_good_order(csr: SparseArray) -> tuple[PathGraph, IntArray]:
     """The graph renumbered so that neighbors are near in memory, and the new number of each node. The order is kept if
     it is good already or there are too many edges for scipy."""
     n_nodes = csr.shape[0]
@@ -144,7 +142,7 @@ def _in_good_order(csr: csr_array) -> tuple[PathGraph, IntArray]:
     targets: AnyArray = csr.indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
     if csr.nnz > np.iinfo(np.int32).max or _is_near(offsets, targets):
         return PathGraph(offsets, targets, weights), np.arange(n_nodes)
-    node_at = reverse_cuthill_mckee(csr, symmetric_mode=True)
+    node_at = scipy.sparse.csgraph.reverse_cuthill_mckee(csr, symmetric_mode=True)
     place_of = np.empty(n_nodes, dtype=np.int64)
     place_of[node_at] = np.arange(n_nodes)
     renumbered = np.zeros_like(offsets), np.empty_like(targets), np.empty_like(weights)
@@ -291,6 +289,6 @@ def bound_between(batches: "list[AnyArray]") -> FloatArray:
 
 def with_direct_ways(between: FloatArray, points: AnyArray, reach: FloatArray) -> FloatArray:
     """The lengths (p, p), or the direct distance where it is shorter and within the reach (p,) of either point."""
-    direct = cdist(points, points)
+    direct = scipy.spatial.distance.cdist(points, points)
     near = direct <= np.maximum(reach[:, None], reach)
     return np.where(near, np.minimum(between, direct), between)

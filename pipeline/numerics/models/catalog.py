@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, cholesky, eigvals
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
@@ -75,8 +75,8 @@ def _is_semidefinite(gram: FloatArray) -> bool:
     lifted = gram.copy()
     np.fill_diagonal(lifted, lifted.diagonal() + EUCLIDEAN_TOLERANCE * np.linalg.norm(gram))
     try:
-        cholesky(lifted, overwrite_a=True, check_finite=False)
-    except LinAlgError:
+        scipy.linalg.cholesky(lifted, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
         return False
     return True
 
@@ -84,25 +84,23 @@ def _is_semidefinite(gram: FloatArray) -> bool:
 def _all_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> AnyArray:
     m = len(of_squares)
     blocks = np.block([[np.zeros((m, m)), 2 * of_squares], [-np.eye(m), -4 * of_distances]])
-    return np.asarray(eigvals(blocks, overwrite_a=True, check_finite=False))
+    return np.asarray(scipy.linalg.eigvals(blocks, overwrite_a=True, check_finite=False))
 
 
 def _rightmost_eigenvalues(of_squares: FloatArray, of_distances: FloatArray) -> AnyArray:
     """Those of largest real part, by Arnoldi iteration from a fixed start; none if it does not converge."""
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
-
     m = len(of_squares)
 
     def multiply(vector: FloatArray) -> FloatArray:
         upper, lower = vector[:m], vector[m:]
         return np.concatenate([2 * (of_squares @ lower), -upper - 4 * (of_distances @ lower)])
 
-    blocks = LinearOperator((2 * m, 2 * m), matvec=multiply, dtype=np.float64)
+    blocks = scipy.sparse.linalg.LinearOperator((2 * m, 2 * m), matvec=multiply, dtype=np.float64)
     start = np.random.default_rng(SEED_OF_START).normal(size=2 * m)
     try:
-        given: dict[str, Any] = {"v0": start, "maxiter": MOST_RESTARTS, "rng": SEED_OF_START}
-        return np.asarray(eigs(blocks, EIGENVALUES_AT_THE_END, which="LR", return_eigenvectors=False, **given))
-    except ArpackNoConvergence:
+        given: dict[str, Any] = {"v0": start, "maxiter": MOST_RESTARTS, "rng": SEED_OF_START, "which": "LR"}
+        return np.asarray(scipy.sparse.linalg.eigs(blocks, EIGENVALUES_AT_THE_END, return_eigenvectors=False, **given))
+    except scipy.sparse.linalg.ArpackNoConvergence:
         return np.empty(0, dtype=np.complex128)
 
 

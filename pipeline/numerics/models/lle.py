@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
-from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
@@ -27,7 +26,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.mds import Placement, with_fixed_signs
 from pipeline.numerics.neighbors.products import insert
-from pipeline.types import AnyArray, FloatArray
+from pipeline.types import AnyArray, FloatArray, SparseArray
 
 # Tenfold regularizations tried before all neighbors get the same weight, their limit.
 MOST_TRIES = 30
@@ -68,12 +67,12 @@ def locally_linear(between: ArrayLike, n_components: int, n_neighbors: int, regu
     checks.require_parameter("regularization", regularization)
     share = float(regularization)
     neighbors, weights, _ = _reconstructed(apart, apart, k, share, True)
-    W = csr_array((weights.ravel(), neighbors.ravel(), np.arange(0, m * k + 1, k)), shape=(m, m))
+    W = scipy.sparse.csr_array((weights.ravel(), neighbors.ravel(), np.arange(0, m * k + 1, k)), shape=(m, m))
     eigenvalues, vectors = _lowest_pairs(W, d)
     return LlePlacer(vectors, eigenvalues, apart, k, share)
 
 
-def _lowest_pairs(weights: csr_array, n_components: int) -> tuple[FloatArray, FloatArray]:
+def _lowest_pairs(weights: SparseArray, n_components: int) -> tuple[FloatArray, FloatArray]:
     """Eigenvalues (d,) and vectors (m, d) of M = (I - W)'(I - W) from the lowest up, without the vector of ones."""
     m = weights.shape[0]
     matrix = (weights.T @ weights - weights.T - weights).toarray()
@@ -82,7 +81,7 @@ def _lowest_pairs(weights: csr_array, n_components: int) -> tuple[FloatArray, Fl
     matrix += highest / m
     # The bytes of a decomposition depend on the number of threads.
     with threadpool_limits(1, "blas"):
-        eigenvalues, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+        eigenvalues, vectors = scipy.linalg.eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
     return eigenvalues[:n_components].copy(), np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
 
 

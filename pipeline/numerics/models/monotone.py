@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.inverse.algebra import mirror
@@ -133,10 +134,8 @@ class MonotoneStress:
 
     def _disparities(self, distances: FloatArray) -> tuple[Regression, FloatArray, AnyArray]:
         """The regression, its disparities (m, m) and the pools (m, m)."""
-        from scipy.optimize import isotonic_regression  # slow to import
-
         values = distances.ravel()[self._order]
-        found = isotonic_regression(self._with_sorted_classes(values))
+        found = scipy.optimize.isotonic_regression(self._with_sorted_classes(values))
         regression = Regression(np.asarray(found.x), np.asarray(found.blocks))
         pool = np.repeat(np.arange(len(regression.bounds) - 1, dtype=np.int32), np.diff(regression.bounds))
         order = self._order, self._starts

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray, FloatArray
@@ -88,7 +87,9 @@ class StressPoint(Point):
     def preconditioned(self, gradient: FloatArray) -> FloatArray:
         if self.factor is None:
             return np.asarray(gradient * (-0.5 / gradient.shape[1]))
-        return np.ascontiguousarray(cho_solve((self.factor, True), -0.5 * gradient.T, check_finite=False).T)
+        return np.ascontiguousarray(
+            scipy.linalg.cho_solve((self.factor, True), -0.5 * gradient.T, check_finite=False).T
+        )
 
 
 class WeightedStress:
@@ -113,13 +114,13 @@ def rounding_of(misfit: float, mass: float) -> float:
 def _factor(weights: FloatArray) -> FloatArray:
     """Cholesky factor of V made regular. The null space of V holds the constants on every connected part; gradients
     have no component there, so any regular value serves, and parts do not move relative to each other."""
-    n_parts, part = connected_components(weights, directed=False)
+    n_parts, part = scipy.sparse.csgraph.connected_components(weights, directed=False)
     weights = weights - np.diag(weights.diagonal())
     indicators = np.equal.outer(np.arange(n_parts), part).astype(np.float64)
     degrees = weights.sum(axis=1)
     regular = np.diag(degrees) - weights
     regular += (indicators.T * (degrees.mean() / indicators.sum(axis=1))) @ indicators
-    factor, _ = cho_factor(regular, lower=True, overwrite_a=True, check_finite=False)
+    factor, _ = scipy.linalg.cho_factor(regular, lower=True, overwrite_a=True, check_finite=False)
     return np.asarray(factor)
 
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
@@ -259,7 +259,7 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
             "and (s, s)."
         )
     with threadpool_limits(1, "blas"):
-        eigenvalues, vectors = eigh(a, driver="evd")
+        eigenvalues, vectors = scipy.linalg.eigh(a, driver="evd")
         kept = np.abs(eigenvalues) > len(a) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
         parts = b @ vectors[:, kept]
         missed = c - (parts / eigenvalues[kept]) @ parts.T

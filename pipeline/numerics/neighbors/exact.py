@@ -7,8 +7,8 @@ for its rounding; they are ranked by distances summed in float64 in a fixed orde
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.spatial import KDTree
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -131,7 +131,7 @@ class LabelledTree:
 
     def __init__(self, points: AnyArray, labels: IntArray) -> None:
         self._points, self._labels = points, labels
-        self._tree = KDTree(points, leafsize=16)
+        self._tree = scipy.spatial.KDTree(points, leafsize=16)
 
     def refine(
         self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, n_threads: int = 1

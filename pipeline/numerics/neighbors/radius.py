@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial import KDTree
+import scipy
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.compiled import compiled
@@ -89,7 +89,7 @@ class RadiusSearch:
     def __init__(self, points: AnyArray) -> None:
         self.points = points
         few = points.shape[1] <= KD_TREE_MAX_DIMENSION
-        self._tree = KDTree(points) if few else None
+        self._tree = scipy.spatial.KDTree(points) if few else None
         self._pieces = [] if few else [_Piece(points, places) for places in local_pieces(points, PORTION)]
 
     def lists(self, queries: AnyArray, radius: float, n_threads: int = 1, most: int = MOST_LISTED) -> RadiusLists:
@@ -118,9 +118,9 @@ class RadiusSearch:
             parts.append(pairs)
         return joined_pairs(parts)
 
-    def _by_tree(self, tree: KDTree, queries: AnyArray, radius: float, first: int) -> Iterator[Pairs]:
+    def _by_tree(self, tree: "scipy.spatial.KDTree", queries: AnyArray, radius: float, first: int) -> Iterator[Pairs]:
         """Two trees can count the pairs before they list them."""
-        reach, others = radius * (1 + TREE_MARGIN), KDTree(queries)
+        reach, others = radius * (1 + TREE_MARGIN), scipy.spatial.KDTree(queries)
         if len(queries) > 1 and others.count_neighbors(tree, reach) > PAIRS_AT_ONCE:
             middle = len(queries) // 2
             yield from self._by_tree(tree, queries[:middle], radius, first)

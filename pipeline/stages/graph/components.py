@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics import checks
@@ -137,7 +137,7 @@ def cell_balls(nodes: OrderedNodes) -> Balls:
 
 def distances(points: AnyArray, center: FloatArray) -> FloatArray:
     """Of every point to one."""
-    return np.asarray(cdist(points, center[None])[:, 0])
+    return np.asarray(scipy.spatial.distance.cdist(points, center[None])[:, 0])
 
 
 def gaps(apart: FloatArray, radii: FloatArray | float) -> FloatArray:

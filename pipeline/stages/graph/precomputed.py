@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+import scipy
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -24,7 +23,7 @@ from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import LISTED_EDGE, SEARCH, Cost, Outcome, Result, RowStage, Shape, SingleStage
 from pipeline.stages.validate import LISTED_ROWS, fingerprint_of
 from pipeline.store.ledger import StageLedger
-from pipeline.types import IntArray, Json
+from pipeline.types import IntArray, Json, SparseArray
 
 
 @dataclass(frozen=True)
@@ -61,15 +60,17 @@ class LoadGraph(SingleStage):
         return Cost(LISTED_EDGE * edges, 0.1 + 6e-7 * edges, 16 * (edges + n))
 
 
-def near_order(graph: csr_array) -> IntArray:
+def near_order(graph: SparseArray) -> IntArray:
     """The nodes (n,) with neighbors near each other; as they are, if scipy cannot order so many edges."""
     if graph.nnz > np.iinfo(np.int32).max:
         return np.arange(graph.shape[0])
-    narrow = csr_array((graph.data, graph.indices.astype(np.int32), graph.indptr.astype(np.int32)), shape=graph.shape)
-    return np.asarray(reverse_cuthill_mckee(narrow, symmetric_mode=True), dtype=np.int64)
+    narrow = scipy.sparse.csr_array(
+        (graph.data, graph.indices.astype(np.int32), graph.indptr.astype(np.int32)), shape=graph.shape
+    )
+    return np.asarray(scipy.sparse.csgraph.reverse_cuthill_mckee(narrow, symmetric_mode=True), dtype=np.int64)
 
 
-def renumbered(graph: csr_array, node_at: IntArray, place_of: IntArray) -> RadiusLists:
+def renumbered(graph: SparseArray, node_at: IntArray, place_of: IntArray) -> RadiusLists:
     """The edges of the nodes in another order, numbers rising within each node's."""
     sizes = np.diff(graph.indptr)
     starts = place_of[np.repeat(np.arange(len(sizes)), sizes)]

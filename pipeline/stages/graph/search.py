@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -372,7 +372,7 @@ def cells_in_reach(centers: FloatArray, cells: IntArray, spans: FloatArray, radi
     limits = 2.0 * (spans + radius) * (1.0 + MARGIN)
     for first in range(0, len(cells), CELLS_AT_ONCE):
         block = slice(first, first + CELLS_AT_ONCE)
-        reached[block] = cdist(centers[cells[block]], centers) <= limits[block, None]
+        reached[block] = scipy.spatial.distance.cdist(centers[cells[block]], centers) <= limits[block, None]
     return reached
 
 

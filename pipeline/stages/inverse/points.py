@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import dijkstra
+import scipy
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
@@ -178,8 +177,10 @@ def shortest_way(points: FloatArray, first: int, last: int) -> IntArray:
     while first != last:
         apart, near = neighbors_within(points, min(k, len(points) - 1))
         begins = np.repeat(np.arange(len(points)), near.shape[1])
-        graph = coo_array((apart.ravel(), (begins, near.ravel())), shape=(len(points),) * 2).tocsr()
-        lengths, before = dijkstra(graph, directed=False, indices=[first], return_predecessors=True)
+        graph = scipy.sparse.coo_array((apart.ravel(), (begins, near.ravel())), shape=(len(points),) * 2).tocsr()
+        lengths, before = scipy.sparse.csgraph.dijkstra(
+            graph, directed=False, indices=[first], return_predecessors=True
+        )
         if np.isfinite(lengths[0, last]):
             way = [last]
             while way[-1] != first:
