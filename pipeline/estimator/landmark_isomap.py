@@ -21,19 +21,8 @@ from pipeline.methods import METHODS
 from pipeline.numerics import checks
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.geodesics.graph import ComponentPolicy, collapse_duplicates
-from pipeline.numerics.inverse.interpolant import (
-    ILL_CONDITIONED,
-    MERGED,
-    NOBODY,
-    REGULARIZED,
-    UNDEFINED,
-    Inverted,
-    Stencils,
-    mean_rows,
-    nearest_nodes,
-    stencils,
-    usable_points,
-)
+from pipeline.numerics.inverse import interpolant
+from pipeline.numerics.inverse.interpolant import NOBODY, Inverted, Stencils
 from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -43,9 +32,9 @@ OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
 OUTSIDE = 3.0
 # What a caller should know of an answer that is not simply interpolated.
 INEXACT = {
-    MERGED: "are a mean of different rows in one place",
-    REGULARIZED: "are smoothed, for embedded points nearly coincide",
-    ILL_CONDITIONED: "have few right digits",
+    interpolant.MERGED: "are a mean of different rows in one place",
+    interpolant.REGULARIZED: "are smoothed, for embedded points nearly coincide",
+    interpolant.ILL_CONDITIONED: "have few right digits",
 }
 # From here to the caller of `inverse_transform`.
 CALLER = 4
@@ -313,15 +302,16 @@ def data_at(coordinates: ArrayLike, embedding: FloatArray, rows: AnyArray) -> Fl
 
 
 def _interpolated(places: AnyArray, embedding: FloatArray, rows: AnyArray) -> Inverted:
-    embedded = np.flatnonzero(usable_points(embedding))
+    embedded = np.flatnonzero(interpolant.usable_points(embedding))
     distinct = collapse_duplicates(embedding[embedded])
     firsts = embedded[distinct.first_rows]
-    near = nearest_nodes(embedding[firsts], places)
-    found = stencils(places, embedding[firsts], near)
+    near = interpolant.nearest_nodes(embedding[firsts], places)
+    found = interpolant.stencils(places, embedding[firsts], near)
     if len(firsts) == len(embedded):
         # Nothing repeats: rows are combined where they stand.
         return Inverted(
-            replace(found, neighborhoods=np.where(near == NOBODY, NOBODY, firsts[near])).combine(rows), found
+            replace(found, neighborhoods=np.where(near == NOBODY, NOBODY, firsts[near])).combine(rows),
+            found,
         )
     return _of_means(found, embedded, distinct.node_of, rows)
 
@@ -332,10 +322,10 @@ def _of_means(found: Stencils, embedded: IntArray, node_of: IntArray, rows: AnyA
     needed = np.unique(near[near != NOBODY])
     members = np.flatnonzero(np.isin(node_of, needed))
     members = members[np.argsort(node_of[members], kind="stable")]
-    means, differ = mean_rows(rows[embedded[members]], np.searchsorted(needed, node_of[members]))
+    means, differ = interpolant.mean_rows(rows[embedded[members]], np.searchsorted(needed, node_of[members]))
     local = np.where(near == NOBODY, NOBODY, np.searchsorted(needed, near))
     merged = (differ[local] & (local != NOBODY)).any(axis=1) if len(needed) else np.zeros(len(near), dtype=np.bool_)
-    flags = found.flags | np.where(merged, MERGED, 0).astype(np.uint8)
+    flags = found.flags | np.where(merged, interpolant.MERGED, 0).astype(np.uint8)
     return Inverted(replace(found, neighborhoods=local).combine(means), replace(found, flags=flags))
 
 
@@ -344,7 +334,7 @@ def _warn_of_outside(found: Stencils) -> None:
     outside = np.flatnonzero(~(found.remoteness <= OUTSIDE))
     if not len(outside):
         return
-    n_undefined = int(np.count_nonzero(found.flags & UNDEFINED))
+    n_undefined = int(np.count_nonzero(found.flags & interpolant.UNDEFINED))
     words = []
     if n_undefined:
         words.append(f"data of {n_undefined} is NaN, for they are not finite or too far away to compute with")
