@@ -1,10 +1,11 @@
 """What all fits in memory share: what they are told, refused before anything is computed if it does not go together; a
 model that is asked about points; and what a fit leaves behind."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -180,20 +181,20 @@ class Embedder:
         return model.eigenvalues if isinstance(model, NystromPlacer | LlePlacer) else None
 
 
-class Space(Protocol):
+@dataclass(frozen=True, eq=False)
+class Space(ABC):
     """A fitted space and the way into it."""
 
-    @property
-    def embedder(self) -> Embedder: ...
+    embedder: Embedder
 
     @property
     def takes_edges(self) -> bool:
         """Whether new rows are edges to the training points, in a sparse matrix."""
-        ...
+        return False
 
+    @abstractmethod
     def placed(self, rows: Any, n_threads: int) -> FloatArray:
         """Coordinates (p, d) of new rows, in the user's units."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from pipeline.errors import InvalidInputError
 from pipeline.estimator.base import (
     Comparing,
     Distinct,
-    Embedder,
     Fitted,
     Settings,
+    Space,
     distinct_points,
     embedder_of,
     in_unit,
@@ -23,15 +23,7 @@ from pipeline.estimator.base import (
 from pipeline.methods import named, uses
 from pipeline.numerics import checks
 from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities, chosen_rows
-from pipeline.numerics.models.metrics import (
-    SCALE_FREE,
-    Kernel,
-    automatic_gamma,
-    dissimilarities_from_similarities,
-    distances,
-    gamma_in_unit,
-    require_directions,
-)
+from pipeline.numerics.models import metrics
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 # Rows of a matrix whose symmetry is checked at a time.
@@ -59,10 +51,10 @@ class VectorMeasure(Measure):
     data_exponent: int
     exponent: int
     metric: str
-    kernel: Kernel | None
+    kernel: metrics.Kernel | None
 
     def check(self, rows: AnyArray) -> None:
-        require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
+        metrics.require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
         return self.measured(in_unit(rows, self.data_exponent))
@@ -71,7 +63,7 @@ class VectorMeasure(Measure):
         """Dissimilarities (p, m) of points that are in the same units as the landmarks."""
         if self.kernel is not None:
             return self.kernel.dissimilarities(points, self.landmarks)
-        return distances(self.metric, points, self.landmarks)
+        return metrics.distances(self.metric, points, self.landmarks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +105,7 @@ class FunctionKernel(Measure):
 
     def induced(self, values: FloatArray, own: FloatArray) -> FloatArray:
         scaled = (np.ldexp(part, -2 * self.exponent) for part in (values, own, self.own))
-        return dissimilarities_from_similarities(*scaled)
+        return metrics.dissimilarities_from_similarities(*scaled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,12 +138,10 @@ def _words(argument: str, function: Comparing, one: AnyArray, other: AnyArray, g
 
 
 @dataclass(frozen=True, eq=False)
-class DirectSpace:
+class DirectSpace(Space):
     """A model, and what new rows are measured by."""
 
-    embedder: Embedder
     measure: Measure
-    takes_edges = False
 
     def placed(self, rows: Any, n_threads: int) -> FloatArray:
         self.measure.check(rows)
@@ -221,7 +211,7 @@ def _measured(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArra
 def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
     landmarks = points.points[chosen].astype(np.float64)
     kernel = _kernel(settings, landmarks, points.exponent) if uses(settings.method, "kernel") else None
-    is_free = settings.metric in SCALE_FREE if kernel is None else kernel.name != "linear"
+    is_free = settings.metric in metrics.SCALE_FREE if kernel is None else kernel.name != "linear"
     exponent = 0 if is_free else points.exponent
     measure = VectorMeasure(landmarks, points.exponent, exponent, str(settings.metric), kernel)
     measure.check(X)
@@ -229,10 +219,10 @@ def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntAr
     return Measured(measure, (between + between.T) / 2, lambda chunk: measure.measured(points.points[chunk]))
 
 
-def _kernel(settings: Settings, landmarks: FloatArray, exponent: int) -> Kernel:
-    gamma = gamma_in_unit(settings.gamma, exponent)
-    found = automatic_gamma(landmarks) if gamma is None else gamma
-    return Kernel(str(settings.kernel), found, settings.degree, settings.constant)
+def _kernel(settings: Settings, landmarks: FloatArray, exponent: int) -> metrics.Kernel:
+    gamma = metrics.gamma_in_unit(settings.gamma, exponent)
+    found = metrics.automatic_gamma(landmarks) if gamma is None else gamma
+    return metrics.Kernel(str(settings.kernel), found, settings.degree, settings.constant)
 
 
 def _by_metric_function(function: Comparing, rows: AnyArray, numbers: IntArray, chosen: IntArray) -> Measured:

@@ -2,16 +2,16 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
 from pipeline.estimator.base import (
     Distinct,
-    Embedder,
     Fitted,
     Settings,
+    Space,
     chunks,
     distinct_points,
     embedder_of,
@@ -38,35 +38,6 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArra
 TO_THE_CALLER = 4
 
 
-class Entry(Protocol):
-    """How new rows reach the nodes (k,) that are embedded."""
-
-    def lengths(self, rows: Any, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
-        """Path lengths (u, m) to the landmarks of those rows that reach a node, given the nodes' own (k, m), and which
-        rows these are (p,)."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class GeodesicSpace:
-    """The path lengths (k, m) of embedded nodes to the landmarks, and how new rows reach these nodes."""
-
-    embedder: Embedder
-    entry: Entry
-    to_landmarks: AnyArray
-
-    @property
-    def takes_edges(self) -> bool:
-        return isinstance(self.entry, GivenEdges)
-
-    def placed(self, rows: Any, n_threads: int) -> FloatArray:
-        out = np.full((rows.shape[0], self.embedder.answers.n_components), np.nan)
-        for chunk in chunks(len(out)):
-            lengths, reached = self.entry.lengths(rows[chunk], self.to_landmarks, n_threads)
-            out[chunk][reached] = self.embedder.coordinates(lengths)
-        return out
-
-
 @dataclass(frozen=True, eq=False)
 class NearPoints:
     """New rows have edges to their nearest nodes: so many, or all within a radius and at least one. One that is nearer
@@ -80,6 +51,8 @@ class NearPoints:
     radius: float = 0.0
 
     def lengths(self, rows: AnyArray, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
+        """Path lengths (u, m) to the landmarks of those rows that reach a node, given the nodes' own (k, m), and which
+        rows these are (p,)."""
         points = in_unit(rows, self.exponent)
         distances, indices = self.search.query(points, self.n_neighbors, n_threads)
         reached = np.ones(len(points), dtype=np.bool_)
@@ -107,6 +80,29 @@ class GivenEdges:
         lists = lists_of(int(rows.shape[0]), Pairs(starts[kept], self.place_of[nodes[kept]], lengths))
         found, reached = rows_through_lists(lists, to_landmarks), np.diff(lists.offsets) > 0
         return found[reached], reached
+
+
+# How new rows reach the nodes (k,) that are embedded.
+Entry: TypeAlias = NearPoints | GivenEdges
+
+
+@dataclass(frozen=True, eq=False)
+class GeodesicSpace(Space):
+    """The path lengths (k, m) of embedded nodes to the landmarks, and how new rows reach these nodes."""
+
+    entry: Entry
+    to_landmarks: AnyArray
+
+    @property
+    def takes_edges(self) -> bool:
+        return isinstance(self.entry, GivenEdges)
+
+    def placed(self, rows: Any, n_threads: int) -> FloatArray:
+        out = np.full((rows.shape[0], self.embedder.answers.n_components), np.nan)
+        for chunk in chunks(len(out)):
+            lengths, reached = self.entry.lengths(rows[chunk], self.to_landmarks, n_threads)
+            out[chunk][reached] = self.embedder.coordinates(lengths)
+        return out
 
 
 class Network(NamedTuple):

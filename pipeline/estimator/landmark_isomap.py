@@ -21,7 +21,8 @@ from pipeline.methods import METHODS
 from pipeline.numerics import checks
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.geodesics.graph import ComponentPolicy, collapse_duplicates
-from pipeline.numerics.inverse.interpolant import Inverted, Stencils, mean_rows, nearest_nodes, stencils, usable_points
+from pipeline.numerics.inverse import interpolant
+from pipeline.numerics.inverse.interpolant import Inverted, Stencils
 from pipeline.numerics.inverse.neighborhood import NOBODY
 from pipeline.numerics.inverse.systems import ILL_CONDITIONED, MERGED, REGULARIZED, UNDEFINED
 from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
@@ -303,15 +304,16 @@ def data_at(coordinates: ArrayLike, embedding: FloatArray, rows: AnyArray) -> Fl
 
 
 def _interpolated(places: AnyArray, embedding: FloatArray, rows: AnyArray) -> Inverted:
-    embedded = np.flatnonzero(usable_points(embedding))
+    embedded = np.flatnonzero(interpolant.usable_points(embedding))
     distinct = collapse_duplicates(embedding[embedded])
     firsts = embedded[distinct.first_rows]
-    near = nearest_nodes(embedding[firsts], places)
-    found = stencils(places, embedding[firsts], near)
+    near = interpolant.nearest_nodes(embedding[firsts], places)
+    found = interpolant.stencils(places, embedding[firsts], near)
     if len(firsts) == len(embedded):
         # Nothing repeats: rows are combined where they stand.
         return Inverted(
-            replace(found, neighborhoods=np.where(near == NOBODY, NOBODY, firsts[near])).combine(rows), found
+            replace(found, neighborhoods=np.where(near == NOBODY, NOBODY, firsts[near])).combine(rows),
+            found,
         )
     return _of_means(found, embedded, distinct.node_of, rows)
 
@@ -322,7 +324,7 @@ def _of_means(found: Stencils, embedded: IntArray, node_of: IntArray, rows: AnyA
     needed = np.unique(near[near != NOBODY])
     members = np.flatnonzero(np.isin(node_of, needed))
     members = members[np.argsort(node_of[members], kind="stable")]
-    means, differ = mean_rows(rows[embedded[members]], np.searchsorted(needed, node_of[members]))
+    means, differ = interpolant.mean_rows(rows[embedded[members]], np.searchsorted(needed, node_of[members]))
     local = np.where(near == NOBODY, NOBODY, np.searchsorted(needed, near))
     merged = (differ[local] & (local != NOBODY)).any(axis=1) if len(needed) else np.zeros(len(near), dtype=np.bool_)
     flags = found.flags | np.where(merged, MERGED, 0).astype(np.uint8)

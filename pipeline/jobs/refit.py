@@ -91,7 +91,8 @@ def prepare_refit(settings: RefitSettings) -> RefitJob:
     store, published = opened_run(settings.store, run.FIT)
     version, given = run.version_name(published), _given(settings)
     # The first file of the published version's data may have been moved.
-    old_paths = data_paths(settings.store, published, settings.source and _resolved(settings.source))
+    moved = None if settings.source is None else _resolved(settings.source)
+    old_paths = data_paths(settings.store, published, moved)
     new = _opened_new(settings, published, [path for path in given if path not in old_paths])
     # The published version is what is asked for if it was made by a refit with all that is given.
     same_name = settings.name in (None, version)

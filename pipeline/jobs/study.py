@@ -12,23 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
+from pipeline.jobs import study_spaces as spaces
 from pipeline.jobs.choices import kernel_choice, method_choice
 from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.plan import cores
-from pipeline.jobs.study_spaces import (
-    Chooser,
-    Direct,
-    Given,
-    Measured,
-    Paths,
-    Sample,
-    Space,
-    by_dissimilarities,
-    by_points,
-    drawn_sample,
-    on_leading_axes,
-    sample_sizes,
-)
 from pipeline.methods import DISSIMILARITIES
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
@@ -109,8 +96,8 @@ class Study:
 def study(settings: StudySettings, say: Say = lambda _: None, data: object | None = None) -> Study:
     """Try every combination on a sample. `data` is an array to be taken instead of what `settings.source` names."""
     source = checked_source(settings, data)
-    _require_room(settings, *sample_sizes(settings, n_points(source)))
-    sample = drawn_sample(settings, source)
+    _require_room(settings, *spaces.sample_sizes(settings, n_points(source)))
+    sample = spaces.drawn_sample(settings, source)
     _require_room(settings, sample.n_training, sample.n_held_out)
     return _Studying(settings, source, sample, say).study()
 
@@ -144,7 +131,7 @@ def _require_room(settings: StudySettings, n_training: int, n_held_out: int) -> 
 class _Studying:
     """A study under way."""
 
-    def __init__(self, settings: StudySettings, source: AnySource, sample: Sample, say: Say) -> None:
+    def __init__(self, settings: StudySettings, source: AnySource, sample: spaces.Sample, say: Say) -> None:
         self._settings, self._source, self._sample, self._say = settings, source, sample, say
         self._sizes = tried_landmarks(settings, sample.n_training, n_points(source))
         self._measure = measure_of(settings.method)
@@ -172,7 +159,7 @@ class _Studying:
             gamma=self._found_gamma,
         )
 
-    def _trials(self, space: Space, k: int | None) -> list[Trial]:
+    def _trials(self, space: spaces.Space, k: int | None) -> list[Trial]:
         """Every combination with so many neighbors, measured together."""
         asked = self._settings.n_neighbors if k is None else k
         nodes = space.nodes(asked)
@@ -191,9 +178,7 @@ class _Studying:
             except InvalidInputError as error:
                 self._left_out.append(f"{m} landmarks by {selection}{f', {k} neighbors' if k else ''}: {error}")
                 continue
-            combination = {"n_landmarks": m, "landmark_selection": selection} | (
-                {} if k is None else {"n_neighbors": k}
-            )
+            combination = {"n_landmarks": m, "landmark_selection": selection, "n_neighbors": asked}
             planned: FitSettings = self._settings.model_copy(update=combination)
             seconds = sum(plan_fit(planned, self._source).seconds.values())
             trials.append(Trial(selection, m, k, errors, seconds, m * n_points(self._source)))
@@ -209,13 +194,13 @@ class _Studying:
             if m <= len(nodes)
         }
 
-    def _errors(self, choice: Choice, measured: Measured, repeats: list[IntArray]) -> tuple[float, ...]:
+    def _errors(self, choice: Choice, measured: spaces.Measured, repeats: list[IntArray]) -> tuple[float, ...]:
         """The error with the landmarks of each repeat, at places among the candidates."""
         placed = np.flatnonzero(measured.placed)
         among = measured.among[np.ix_(placed, placed)]
         return tuple(self._measure(among, self._placed(choice, measured, placed, places)) for places in repeats)
 
-    def _placed(self, choice: Choice, measured: Measured, points: IntArray, places: IntArray) -> FloatArray:
+    def _placed(self, choice: Choice, measured: spaces.Measured, points: IntArray, places: IntArray) -> FloatArray:
         """Coordinates of some held-out points by the landmarks at some places among the candidates."""
         model = fitted_model(choice, measured.between[np.ix_(places, places)])
         answers = weighted_answers(model, self._settings.diagonal_weight)
@@ -224,22 +209,22 @@ class _Studying:
         return both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
 
     @cached_property
-    def _chooser(self) -> Chooser:
-        choose = by_dissimilarities if self._settings.input == DISSIMILARITIES else by_points
+    def _chooser(self) -> spaces.Chooser:
+        choose = spaces.by_dissimilarities if self._settings.input == DISSIMILARITIES else spaces.by_points
         n = self._sample.n_training
         values = self._sample.values[:n]
-        values = values[:, :n] if choose is by_dissimilarities else on_leading_axes(values)
-        return Chooser(choose, values, max(self._sizes))
+        values = values[:, :n] if choose is spaces.by_dissimilarities else spaces.on_leading_axes(values)
+        return spaces.Chooser(choose, values, max(self._sizes))
 
-    def _space(self) -> Space:
+    def _space(self) -> spaces.Space:
         settings, n, values = self._settings, self._sample.n_training, self._sample.values
         if settings.input == DISSIMILARITIES:
-            return Given(values, n)
+            return spaces.Given(values, n)
         if settings.is_geodesic:
-            return Paths(values, n, settings.component_policy, max(settings.tried_neighbors), cores())
+            return spaces.Paths(values, n, settings.component_policy, max(settings.tried_neighbors), cores())
         if self._kernel is not None:
-            return Direct(values, n, self._kernel.dissimilarities)
-        return Direct(values, n, lambda points, others: distances(settings.metric, points, others))
+            return spaces.Direct(values, n, self._kernel.dissimilarities)
+        return spaces.Direct(values, n, lambda points, others: distances(settings.metric, points, others))
 
     @property
     def _exponent(self) -> int:
