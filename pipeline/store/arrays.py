@@ -16,60 +16,51 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
-import zarr
 from numcodecs import Blosc, Zstd
 from numcodecs.abc import Codec as Compressor
 from numpy.typing import DTypeLike
-from zarr.abc.codec import BytesBytesCodec, Codec
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
-from zarr.core.buffer import Buffer
-from zarr.core.metadata import ArrayV3Metadata
-from zarr.storage import MemoryStore
 
 from pipeline.errors import StoreError
 from pipeline.store.backend import Backend, Objects, digest_of
-from pipeline.types import AnyArray
+from pipeline.types import AnyArray, Json
 
 LEVEL = 5
-CHECKED = (Crc32cCodec(),)
+CHECKED = {"name": "crc32c"}
 # As earlier runs have it.
-FORMER, FORMER_COMPRESSOR = (ZstdCodec(level=1), *CHECKED), Zstd(1)
+FORMER, FORMER_COMPRESSOR = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}, Zstd(1)
 CHECKSUM_BYTES = 4
+# What a missing entry is, by kind of number, as a description has it.
+FILL_VALUES: dict[str, Any] = {"f": "NaN", "i": 0, "u": 0, "b": False}
 # Compression costs time, so it pays only if it leaves less than this share of the bytes; the first ones tell.
 WORTHWHILE, TRIED_BYTES = 0.6, 1 << 16
 # The checksum of anything with its own checksum behind it, also of nothing.
 REMAINDER = google_crc32c.value(bytes(CHECKSUM_BYTES))
 
 
-def compressed_codecs(dtype: np.dtype[Any]) -> tuple[BytesBytesCodec, ...]:
-    """What compressed chunks of numbers of this kind go through, past their bytes."""
-    return (BloscCodec(typesize=dtype.itemsize, cname="lz4", clevel=LEVEL, shuffle="shuffle"), *CHECKED)
+def codecs_of(dtype: np.dtype[Any], compressed: bool) -> list[Json]:
+    """What chunks of numbers of this kind go through, as their description lists it."""
+    plain = {"name": "bytes", **({"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {})}
+    blosc = {"typesize": dtype.itemsize, "cname": "lz4", "clevel": LEVEL, "shuffle": "shuffle", "blocksize": 0}
+    return [plain, *([{"name": "blosc", "configuration": blosc}] if compressed else []), CHECKED]
 
 
 def compressor(dtype: np.dtype[Any]) -> Compressor:
-    """The one that `compressed_codecs` says."""
+    """The one that `codecs_of` lists."""
     return Blosc("lz4", LEVEL, Blosc.SHUFFLE, typesize=dtype.itemsize)
 
 
-def compressor_of(codecs: Sequence[Codec], dtype: np.dtype[Any]) -> Compressor | None:
+def compressor_of(codecs: Sequence[Json], dtype: np.dtype[Any]) -> Compressor | None:
     """What chunks with `codecs` are compressed by, if at all; a ValueError if the codecs are not those of a run."""
-    plain, others = codecs[0], tuple(codecs[1:])
-    if plain in (BytesCodec(endian="little"), BytesCodec(endian=None)):
-        if others == CHECKED:
-            return None
-        if others == compressed_codecs(dtype):
-            return compressor(dtype)
-        if others == FORMER:
-            return FORMER_COMPRESSOR
-    raise ValueError(f"its codecs {tuple(codecs)} are not those of a run")
-
-
-def fill_value(dtype: np.dtype[Any]) -> Any:
-    return np.nan if dtype.kind == "f" else 0
+    plain, checked = codecs_of(dtype, compressed=False)
+    known = [([plain, checked], None), (codecs_of(dtype, compressed=True), compressor(dtype))]
+    for listed, found in [*known, ([plain, FORMER, checked], FORMER_COMPRESSOR)]:
+        if list(codecs) == listed:
+            return found
+    raise ValueError(f"its codecs {[codec['name'] for codec in codecs]} are not those of a run")
 
 
 def encoded(rows: AnyArray, chunk_rows: int, by: Compressor | None, dtype: np.dtype[Any] | None = None) -> memoryview:
@@ -80,7 +71,7 @@ def encoded(rows: AnyArray, chunk_rows: int, by: Compressor | None, dtype: np.dt
     # Copied once, into the place where the checksum follows.
     whole = buffer[:-CHECKSUM_BYTES].view(kind).reshape(shape)
     whole[: len(rows)] = rows
-    whole[len(rows) :] = fill_value(kind)
+    whole[len(rows) :] = float(FILL_VALUES[kind.kind])
     if by is not None:
         data = np.frombuffer(by.encode(buffer[:-CHECKSUM_BYTES]), dtype=np.uint8)
         buffer = np.concatenate([data, np.empty(CHECKSUM_BYTES, dtype=np.uint8)])
@@ -121,14 +112,10 @@ def compression_pays(rows: AnyArray) -> bool:
 class RowArray:
     """A stored array whose first axis is cut into chunks of `chunk_rows`; the other axes are whole."""
 
-    def __init__(self, store: Backend, path: str, metadata: ArrayV3Metadata) -> None:
+    def __init__(self, store: Backend, path: str, described: "Described") -> None:
         self.path = path
         self._objects = Objects(store)
-        self._metadata = metadata
-        self.shape = tuple(metadata.shape)
-        self.dtype: np.dtype[Any] = metadata.data_type.to_native_dtype()
-        self.chunk_rows = int(metadata.chunk_grid.chunk_shape[0])  # type: ignore[attr-defined]
-        self._compressor = compressor_of(metadata.codecs, self.dtype)
+        self.shape, self.dtype, self.chunk_rows, self._separator, self._compressor = described
 
     def write(self, first_row: int, rows: AnyArray, rounded: bool = False) -> None:
         """Write whole chunks, from one's first row to one's last or the array's; only `rounded` changes precision."""
@@ -188,8 +175,7 @@ class RowArray:
             raise StoreError(f"{key} in {self._objects.store} is damaged: {error}.") from error
 
     def _chunk_key(self, chunk: int) -> str:
-        place = (chunk, *(0 for _ in self.shape[1:]))
-        return f"{self.path}/{self._metadata.encode_chunk_key(place)}"
+        return f"{self.path}/{self._separator.join(['c', str(chunk), *('0' * (len(self.shape) - 1))])}"
 
 
 def create_array(
@@ -208,7 +194,7 @@ def create_array(
             objects.delete_below(path)
         _ensure_groups(store, path)
         objects.write_bytes(key, description)
-    return RowArray(store, path, _metadata(description))
+    return RowArray(store, path, _described(description))
 
 
 def _is_json(data: bytes | None) -> bool:
@@ -220,28 +206,49 @@ def _is_json(data: bytes | None) -> bool:
 
 
 def _description(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...], compressed: bool) -> bytes:
-    """The text that describes an array, as zarr writes it."""
-    description = json.loads(_template(len(shape), dtype, compressed))
-    description["shape"], description["chunk_grid"]["configuration"]["chunk_shape"] = shape, chunks
-    return json.dumps(description, indent=2).encode()
-
-
-@lru_cache(64)
-def _template(n_axes: int, dtype: np.dtype[Any], compressed: bool) -> bytes:
-    """The description of some array; made in memory, for zarr takes long and would also write all around it."""
-    written: dict[str, Buffer] = {}
-    zarr.create_array(
-        MemoryStore(written),
-        name="array",
-        shape=(1,) * n_axes,
-        chunks=(1,) * n_axes,
-        dtype=dtype,
-        compressors=compressed_codecs(dtype) if compressed else CHECKED,
-        fill_value=fill_value(dtype),
+    """The text that describes an array of numbers, as zarr writes it."""
+    described = {
+        "shape": shape,
+        "data_type": dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
         # All chunks in one folder: folders cost as much as files.
-        chunk_key_encoding={"name": "default", "separator": "."},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+        "fill_value": FILL_VALUES[dtype.kind],
+        "codecs": codecs_of(dtype, compressed),
+        "attributes": {},
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+    return json.dumps(described, indent=2).encode()
+
+
+class Described(NamedTuple):
+    """What the description of an array says."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+    separator: str
+    compressor: Compressor | None
+
+
+@lru_cache(256)
+def _described(description: bytes) -> Described:
+    """Parsed; partitions have arrays alike, and parsing takes longer than reading a chunk."""
+    entries = json.loads(description)
+    shape, chunks = (
+        tuple(map(int, each)) for each in (entries["shape"], _configured(entries, "chunk_grid")["chunk_shape"])
     )
-    return written["array/zarr.json"].to_bytes()
+    dtype = np.dtype(entries["data_type"])
+    if dtype.kind not in FILL_VALUES or chunks[1:] != tuple(max(1, size) for size in shape[1:]) or chunks[0] < 1:
+        raise ValueError("it is not an array of numbers that is cut along its rows")
+    separator = _configured(entries, "chunk_key_encoding").get("separator", "/")
+    return Described(shape, dtype, chunks[0], separator, compressor_of(entries["codecs"], dtype))
+
+
+def _configured(entries: Json, name: str) -> Json:
+    return dict(entries[name].get("configuration", {}))
 
 
 def _ensure_groups(store: Backend, path: str) -> None:
@@ -259,15 +266,9 @@ def open_array(store: Backend, path: str, metadata_digest: str | None = None) ->
     if metadata_digest is not None and digest_of(data) != metadata_digest:
         raise StoreError(f"{path}/zarr.json in {store} is damaged: it is not the one that was committed.")
     try:
-        return RowArray(store, path, _metadata(data))
+        return RowArray(store, path, _described(data))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}/zarr.json in {store} cannot be used: {error}") from error
-
-
-@lru_cache(256)
-def _metadata(description: bytes) -> ArrayV3Metadata:
-    """What a description says; partitions have arrays alike, and parsing takes longer than reading a chunk."""
-    return ArrayV3Metadata.from_dict(json.loads(description))
 
 
 def metadata_digest(store: Backend, path: str) -> str:
