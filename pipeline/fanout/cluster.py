@@ -12,7 +12,6 @@ from distributed import Client, LocalCluster, Security
 from pipeline.errors import ClusterError, InvalidInputError, described
 from pipeline.fanout.rounds import Fanout
 from pipeline.jobs.plan import memory_of_worker, workers_of
-from pipeline.numerics.compiled import warm_up
 from pipeline.settings import TLS_FILES, ClusterSettings
 from pipeline.stages.stage import Execute, serially
 from pipeline.store.ledger import RECORDED, made_with
@@ -66,7 +65,6 @@ def executor(
     else:
         connected = _local_client(settings, longest_task) if settings.kind == "local" else _remote_client(settings)
         with _quiet(), connected as client:
-            warm_up()
             yield Fanout(client, settings.wait_seconds, peaks or {}, notice)
 
 
