@@ -113,3 +113,12 @@ def test_the_page_on_studies_names_every_setting_of_its_own():
     page = (Path(__file__).parent.parent / "docs" / "studies.md").read_text()
     own = set(StudySettings.model_fields) - set(FitSettings.model_fields)
     assert own == {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+
+
+@pytest.mark.parametrize("page", ["architecture", "contributing"])
+def test_files_that_pages_for_developers_name_exist(page):
+    root = Path(__file__).parent.parent
+    text = (root / "docs" / f"{page}.md").read_text()
+    named = [name for name in re.findall(r"`([\w/]+\.(?:py|md))`", text) if "NAME" not in name]
+    assert len(named) > 10
+    assert [name for name in named if not ((root / name).exists() or (root / "pipeline" / name).exists())] == []
