@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from flows import fit
 from pipeline import open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, StageError
 from pipeline.fanout.cluster import CONFIG, executor
+from pipeline.jobs import fit as fitting
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import ClusterSettings, fit_settings
@@ -238,6 +240,22 @@ class TestTasks:
         settings = fit_settings(keywords)
         assert fit(settings)["n_computed"] > 0
         assert fit(settings)["n_computed"] == 0
+
+    @pytest.mark.parametrize("kind", [("--cluster-kind", "serial"), ("--cluster-n-workers", "1")])
+    def test_a_command_opens_its_source_once_and_plans_once(self, trigpoint, source, tmp_path, monkeypatch, kind):
+        """In this process, and as a flow that is handed the prepared job."""
+        counts = Counter()
+        for name in ("open_input", "plan_fit"):
+            real = getattr(fitting, name)
+
+            def counted(*arguments, name=name, real=real):
+                counts[name] += 1
+                return real(*arguments)
+
+            monkeypatch.setattr(fitting, name, counted)
+        code, _, errors = trigpoint("fit", source, "--store", tmp_path / "run", *OPTIONS, *kind)
+        assert (code, errors) == (0, "")
+        assert counts == {"open_input": 1, "plan_fit": 1}
 
     def test_settings_and_keywords_at_once_are_refused(self, keywords):
         with pytest.raises(InvalidInputError, match="settings are given, and n_components besides"):
