@@ -26,8 +26,8 @@ from pipeline.numerics.geodesics.graph import (
 from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
-from pipeline.numerics.mds import Preprocessing, principal_axes, scatter_matrix
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
+from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.settings import StudySettings
 from pipeline.sources import Source
 from pipeline.sources.inputs import AnySource, as_table

@@ -1,5 +1,5 @@
-"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], projection onto it, what
-other models offer, and other linear maps: preprocessing of the data, the rigid motion that aligns two embeddings.
+"""Classical multidimensional scaling of the landmarks [T fig. 2; G eq. 13-15; B sec. 2.1], projection onto it, and
+what other models offer.
 
 Symbols: Delta_2 (m, m) squared_dissimilarities, B (m, m) double_centered(...), X (m, d) model.coordinates, lam (d,)
 model.eigenvalues, mean_i (m,) model.row_means, g model.grand_mean. Because X'X = diag(lam), every formula downstream is
@@ -14,7 +14,7 @@ landmarks' space.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import scipy
@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.types import AnyArray, BoolArray, FloatArray
+from pipeline.types import AnyArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,115 +267,3 @@ class Placer(Protocol):
 
 
 Model: TypeAlias = LandmarkModel | Placer
-
-
-@dataclass(frozen=True, eq=False)
-class Preprocessing:
-    """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; each of the last three steps is optional.
-    Scaling by a power of two is exact and keeps every square within range."""
-
-    exponent: int
-    dtype: np.dtype[Any]
-    center: FloatArray | None = None
-    spread: FloatArray | None = None
-    axes: FloatArray | None = None
-
-    @property
-    def result_exponent(self) -> int:
-        """The power of two that takes results back to the user's units; 0 for standardized data."""
-        return self.exponent if self.spread is None else 0
-
-    def apply(self, rows: AnyArray) -> AnyArray:
-        values: AnyArray = np.ldexp(rows.astype(self.dtype), -self.exponent)
-        if self.center is None:
-            return values
-        values = values - self.center
-        if self.spread is not None:
-            values /= self.spread
-        if self.axes is not None:
-            values = fixed_order_product(values, self.axes)
-        return values.astype(self.dtype)
-
-
-def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """rows (p, D) times matrix (D, q), each entry summed over D in order: a row's bytes do not depend on other rows."""
-    return _product(np.ascontiguousarray(rows), np.ascontiguousarray(matrix))
-
-
-@compiled
-def _product(rows: AnyArray, matrix: AnyArray) -> FloatArray:
-    out = np.zeros((len(rows), matrix.shape[1]))
-    for i in range(len(rows)):
-        for j in range(len(matrix)):
-            for k in range(matrix.shape[1]):
-                out[i, k] += rows[i, j] * matrix[j, k]
-    return out
-
-
-def scatter_matrix(centered: FloatArray) -> FloatArray:
-    """Sum (D, D) over rows of their outer products, on one thread: the bytes depend on the number of threads."""
-    with threadpool_limits(1, "blas"):
-        return np.asarray(centered.T @ centered)
-
-
-def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]:
-    """The first axes (D, n_axes) of a scatter matrix, largest entries positive, and their share of the variance."""
-    with threadpool_limits(1, "blas"):
-        values, vectors = scipy.linalg.eigh(scatter)
-    axes = vectors[:, ::-1][:, :n_axes]
-    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(n_axes)])
-    total = float(values.sum())
-    return axes * signs, float(values[::-1][:n_axes].sum()) / total if total > 0 else 0.0
-
-
-class RigidMotion(NamedTuple):
-    """x -> x @ turn + shift; `turn` (d, d) is orthogonal and may mirror, `shift` is (d,). The points determine the turn
-    in `rank` directions only; in the others it is as near to the identity as possible."""
-
-    turn: FloatArray
-    shift: FloatArray
-    rank: int
-
-    def apply(self, points: FloatArray) -> FloatArray:
-        return points @ self.turn + self.shift
-
-
-def rigid_motion(points: FloatArray, onto: FloatArray) -> RigidMotion:
-    """The motion that takes points (n, d) closest to others (n, d) by the sum of squared distances; lengths are kept.
-
-    Orthogonal Procrustes (Schönemann 1966, Psychometrika 31): for centered A and B with U S V' the singular value
-    decomposition of A'B, the orthogonal Q that minimizes |A Q - B| is U V'.
-    """
-    center, target = points.mean(axis=0), onto.mean(axis=0)
-    a, b = _scaled(points - center), _scaled(onto - target)
-    turn, rank = _nearest_turn(a.T @ b, len(points))
-    return RigidMotion(turn, target - center @ turn, rank)
-
-
-def shared_rows(points: FloatArray, onto: FloatArray) -> BoolArray:
-    """Which rows have coordinates on both sides."""
-    return np.asarray(np.isfinite(points).all(axis=1) & np.isfinite(onto).all(axis=1))
-
-
-def rms_distance(points: FloatArray, others: FloatArray) -> float:
-    """Root mean square distance between points and others, row by row."""
-    largest = float(np.abs(points - others).max(initial=0.0))
-    if not largest:
-        return 0.0
-    return float(largest * np.sqrt((((points - others) / largest) ** 2).sum(axis=1).mean()))
-
-
-def _scaled(centered: FloatArray) -> FloatArray:
-    """Scaled by a power of two, which is exact, so that products neither overflow nor vanish."""
-    return np.ldexp(centered, -int(np.frexp(np.abs(centered).max(initial=0.0))[1]))
-
-
-def _nearest_turn(products: FloatArray, n_points: int) -> tuple[FloatArray, int]:
-    """U V' and the number of directions in which it is determined. Where singular values vanish, any orthogonal map
-    between the left and right null spaces is as good. The one nearest to the identity does not depend on the bases that
-    the decomposition happens to return."""
-    u, s, vt = np.linalg.svd(products)
-    rank = int(np.count_nonzero(s > s[0] * max(n_points, len(s)) * np.finfo(np.float64).eps))
-    left, right = u[:, rank:], vt[rank:].T
-    inner_u, _, inner_vt = np.linalg.svd(left.T @ right)
-    return u[:, :rank] @ vt[:rank] + left @ (inner_u @ inner_vt) @ right.T, rank

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension.placement import TRUST
-from pipeline.numerics.mds import rigid_motion, rms_distance, shared_rows
+from pipeline.numerics.registration import rigid_motion, rms_distance, shared_rows
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import Column, PublishingStage, gather_rows
 from pipeline.stages.space import registered

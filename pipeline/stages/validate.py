@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
-from pipeline.numerics.mds import Preprocessing, principal_axes, scatter_matrix
+from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.stage import Cost, Outcome, RowStage, Shape, Stage, written

@@ -5,7 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline.numerics.mds import Preprocessing, fixed_order_product, principal_axes, scatter_matrix
+from pipeline.numerics.preprocessing import Preprocessing, fixed_order_product, principal_axes, scatter_matrix
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.numerics.mds import rigid_motion, rms_distance, shared_rows
+from pipeline.numerics.registration import rigid_motion, rms_distance, shared_rows
 
 
 def orthogonal(rng, d, mirrored):

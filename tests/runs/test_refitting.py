@@ -16,8 +16,9 @@ from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.refit import prepare_refit
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.numerics.mds import classical_mds, rigid_motion
+from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.models import catalog as configurations
+from pipeline.numerics.registration import rigid_motion
 from pipeline.settings import ClusterSettings, RefitSettings, fit_settings, job_settings
 from pipeline.stages.publish import COORDINATES
 from pipeline.store import local, run
