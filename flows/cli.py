@@ -26,16 +26,16 @@ Store = Annotated[str, typer.Argument(metavar="STORE", help="Folder of the run."
 TakeOver = Annotated[
     bool,
     typer.Option(
-        "--take-over", help="Take the folder over from a process that is known to be gone.", rich_help_panel=EXECUTION
+        "--take-over", help="Break the lock of a process that is known to be gone.", rich_help_panel=EXECUTION
     ),
 ]
 Anyway = Annotated[
-    bool, typer.Option("--anyway", help="Run even if the plan says it will not fit.", rich_help_panel=EXECUTION)
+    bool, typer.Option("--anyway", help="Run even if the plan exceeds the memory or disk.", rich_help_panel=EXECUTION)
 ]
-Picture = Annotated[Path | None, typer.Option(metavar="PATH", help="Draw the embedding to this PNG file.")]
+Picture = Annotated[Path | None, typer.Option(metavar="PATH", help="Save a scatter plot of the embedding as PNG.")]
 StudyPicture = Annotated[Path | None, typer.Option(metavar="PATH", help="Draw errors and times to this PNG file.")]
 PathPicture = Annotated[Path | None, typer.Option(metavar="PATH", help="Draw the images on a path to this PNG file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
 def _print_version(wanted: bool) -> None:

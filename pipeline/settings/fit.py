@@ -78,9 +78,12 @@ class ClusterSettings(FrozenSettings):
     n_workers: int | None = option(
         EXECUTION, None, "Workers to start, or to wait for at an address. [default: one per core]", ge=1
     )
-    threads_per_worker: int = option(EXECUTION, 1, "Partitions that a worker computes at a time.", ge=1, le=256)
+    threads_per_worker: int = option(EXECUTION, 1, "Threads (partitions at a time) of each worker.", ge=1, le=256)
     memory_mib: int | None = option(
-        EXECUTION, None, "Memory limit of each worker in MiB. [default: its share of the machine]", ge=256
+        EXECUTION,
+        None,
+        "Memory limit of each worker in MiB. [default: machine memory / workers]",
+        ge=256,
     )
     address: str | None = option(EXECUTION, None, "Address of the Dask scheduler, such as tls://host:8786.")
     tls_ca: str | None = option(EXECUTION, None, "CA certificate file of the cluster.")
@@ -167,8 +170,8 @@ class MethodSettings(FrozenSettings):
     extension: str = option(
         PLACEMENT,
         "auto",
-        f"How other points are placed: {_names(EXTENSIONS)}; auto is the method's default. Classical methods publish "
-        "both projection and restricted.",
+        f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. Classical "
+        "methods publish both projection and restricted.",
         examples=["auto", *EXTENSIONS],
     )
     input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.", examples=[*INPUTS])
@@ -187,42 +190,47 @@ class MethodSettings(FrozenSettings):
     gamma: Annotated[float, Field(**within("gamma"))] | Literal["auto"] = option(
         METHOD,
         "auto",
-        "Gamma of the rbf and polynomial kernels and of the affinities of laplacian and spectral; auto is 1 / median "
-        "squared distance between landmarks.",
+        "Gamma of the rbf and polynomial kernels and of the affinities of laplacian and spectral; auto is 1 / "
+        "median(d^2) between landmarks.",
     )
     degree: int = option(METHOD, 3, "Degree of the polynomial kernel.", **within("degree"))
     constant: float = option(METHOD, 1.0, "Constant term of the polynomial kernel.", **within("constant"))
     radius: float | None = option(
-        GRAPH, None, "Connect all points within this distance, instead of n_neighbors.", **within("radius")
+        GRAPH, None, "Connect all points within this distance, instead of the nearest neighbors.", **within("radius")
     )
     landmarks_key: str | None = option(
-        DATA, None, "For proximities: array (or .npy file) with the point number of each landmark."
+        DATA, None, "With dissimilarities or similarities: array (or .npy file) with the row number of each landmark."
     )
     own_key: str | None = option(
-        DATA, None, "For similarities: array (or .npy file) with the similarity of each point to itself."
+        DATA,
+        None,
+        "With similarities: array (or .npy file) with each point's similarity to itself (the diagonal).",
     )
     n_evaluated: int | None = option(
         LANDMARKS,
         None,
-        "For objects: call the function for only this many landmarks, and estimate the other distances.",
+        "With objects: call your function for only this many landmarks and estimate the other distances.",
         **within("n_evaluated"),
     )
     n_clusters: int | None = option(
-        METHOD, None, "Number of clusters of spectral. [default: n_components]", **within("n_clusters")
+        METHOD, None, "Method spectral: number of clusters. [default: n_components]", **within("n_clusters")
     )
     regularization: float = option(
         METHOD,
         1e-3,
-        "Regularization of lle, relative to the trace of each local Gram matrix.",
+        "Method lle: regularization, relative to the trace of each local Gram matrix.",
         **within("regularization"),
     )
     stress_neighbors: int | None = option(
-        METHOD, None, "Fit only the distances to this many nearest landmarks in sammon.", **within("stress_neighbors")
+        METHOD,
+        None,
+        "Method sammon: fit only the distances to this many nearest landmarks.",
+        **within("stress_neighbors"),
     )
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",
-        f"How landmarks are selected: {_names(SELECTIONS)}; random by default for objects and similarities.",
+        f"How landmarks are selected: {_names(SELECTIONS)}. For objects and similarities the default is random.",
         examples=[*SELECTIONS],
     )
 
@@ -291,27 +299,29 @@ class MethodSettings(FrozenSettings):
 class FitSettings(MethodSettings, JobSettings):
     """Settings of a fit. Each field is a key of the TOML file and an option of `trigpoint fit`."""
 
-    source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet or CSV.")
-    store: str = required(DATA, "Folder of the run; the same command resumes it.")
-    key: str | None = option(DATA, None, "Array in a .npz file or Zarr group.")
+    source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet, CSV or TSV; text files with --input objects.")
+    store: str = required(DATA, "Folder of the run, created if needed. Rerun the same command to resume.")
+    key: str | None = option(DATA, None, "Name of the array in a .npz file or Zarr group.")
     columns: tuple[str, ...] | None = option(DATA, None, "Columns to use, by name or number, separated by commas.")
-    id_column: str | None = option(DATA, None, "Column, or array next to the data, with row ids.")
+    id_column: str | None = option(DATA, None, "Column with row ids, or another array in the same file or group.")
     missing: Literal["error", "drop"] = option(DATA, "error", MISSING)
     standardize: bool = option(DATA, False, "Subtract the mean of each column and divide by its standard deviation.")
     pca: int | None = option(DATA, None, "Number of principal axes to reduce the data to.", ge=1)
-    n_neighbors: int = option(GRAPH, 10, "Neighbors of each distinct point.", **within("n_neighbors"))
+    n_neighbors: int = option(GRAPH, 10, "Number of nearest neighbors; duplicates count once.", **within("n_neighbors"))
     recall: float = option(
-        GRAPH, 0.995, "Target share of true neighbors found; 1 searches exactly.", **within("recall")
+        GRAPH, 0.995, "Target recall of the approximate neighbor search; 1 searches exactly.", **within("recall")
     )
     component_policy: Literal["error", "bridge", "largest"] = option(
         GRAPH, "error", "For a disconnected graph: refuse, add the shortest links, or embed only the largest component."
     )
-    n_landmarks: int | Literal["auto"] = option(LANDMARKS, "auto", "Number of landmarks, or auto.")
-    n_components: int = option(METHOD, 2, "Number of coordinates of the embedding.", **within("n_components"))
+    n_landmarks: int | Literal["auto"] = option(
+        LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(n), at least 40 (d + 1)."
+    )
+    n_components: int = option(METHOD, 2, "Dimension of the embedding.", **within("n_components"))
     diagonal_weight: Annotated[float, Field(**within("diagonal_weight"))] | Literal["balanced"] = option(
         PLACEMENT,
         1.0,
-        "Weight of a point's length in restricted reconstruction; balanced is the number of landmarks.",
+        "Weight of a point's squared norm in restricted reconstruction; balanced is the number of landmarks.",
     )
     seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
 
