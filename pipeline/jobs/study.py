@@ -13,9 +13,8 @@ import numpy as np
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.jobs import study_spaces as spaces
-from pipeline.jobs.choices import kernel_choice, method_choice
 from pipeline.jobs.fit import checked_source, plan_fit
-from pipeline.jobs.plan import cores
+from pipeline.jobs.plan import cores, kernel_choice, method_choice
 from pipeline.methods import DISSIMILARITIES
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
@@ -24,7 +23,7 @@ from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma
 from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
 from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_points
-from pipeline.types import FloatArray, IntArray
+from pipeline.types import IntArray
 
 Say = Callable[[str], None]
 # Numbers of landmarks that are tried unless told: so many doublings, from a few for each component on.
@@ -174,7 +173,7 @@ class _Studying:
         trials = []
         for (selection, m), repeats in chosen.items():
             try:
-                errors = self._errors(choice, measured, [np.searchsorted(candidates, places) for places in repeats])
+                errors = tuple(self._error(choice, measured, np.searchsorted(candidates, each)) for each in repeats)
             except InvalidInputError as error:
                 self._left_out.append(f"{m} landmarks by {selection}{f', {k} neighbors' if k else ''}: {error}")
                 continue
@@ -194,32 +193,26 @@ class _Studying:
             if m <= len(nodes)
         }
 
-    def _errors(self, choice: Choice, measured: spaces.Measured, repeats: list[IntArray]) -> tuple[float, ...]:
-        """The error with the landmarks of each repeat, at places among the candidates."""
-        placed = np.flatnonzero(measured.placed)
-        among = measured.among[np.ix_(placed, placed)]
-        return tuple(self._measure(among, self._placed(choice, measured, placed, places)) for places in repeats)
-
-    def _placed(self, choice: Choice, measured: spaces.Measured, points: IntArray, places: IntArray) -> FloatArray:
-        """Coordinates of some held-out points by the landmarks at some places among the candidates."""
+    def _error(self, choice: Choice, measured: spaces.Measured, places: IntArray) -> float:
+        """The error with the landmarks at some places among the candidates."""
+        placed, d = np.flatnonzero(measured.placed), choice.n_components
         model = fitted_model(choice, measured.between[np.ix_(places, places)])
         answers = weighted_answers(model, self._settings.diagonal_weight)
-        both = answers.of(measured.to_candidates[np.ix_(points, places)]).coordinates
-        d = choice.n_components
-        return both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
+        both = answers.of(measured.to_candidates[np.ix_(placed, places)]).coordinates
+        coordinates = both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
+        return self._measure(measured.among[np.ix_(placed, placed)], coordinates)
 
     @cached_property
     def _chooser(self) -> spaces.Chooser:
-        choose = spaces.by_dissimilarities if self._settings.input == DISSIMILARITIES else spaces.by_points
-        n = self._sample.n_training
-        values = self._sample.values[:n]
-        values = values[:, :n] if choose is spaces.by_dissimilarities else spaces.on_leading_axes(values)
-        return spaces.Chooser(choose, values, max(self._sizes))
+        n, values, most = self._sample.n_training, self._sample.values, max(self._sizes)
+        if self._settings.input == DISSIMILARITIES:
+            return spaces.Chooser(spaces.by_dissimilarities, values[:n, :n], most)
+        return spaces.Chooser(spaces.by_points, spaces.on_leading_axes(values[:n]), most)
 
     def _space(self) -> spaces.Space:
         settings, n, values = self._settings, self._sample.n_training, self._sample.values
         if settings.input == DISSIMILARITIES:
-            return spaces.Given(values, n)
+            return spaces.Direct(np.arange(len(values)), n, lambda rows, columns: values[np.ix_(rows, columns)])
         if settings.is_geodesic:
             return spaces.Paths(values, n, settings.component_policy, max(settings.tried_neighbors), cores())
         if self._kernel is not None:

@@ -24,8 +24,8 @@ from pipeline.numerics.geodesics.graph import (
     neighbor_graph,
 )
 from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_points
-from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_rows
+from pipeline.numerics.landmarks.sampling import random_landmarks
 from pipeline.numerics.mds import Preprocessing, principal_axes, scatter_matrix
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.settings import StudySettings
@@ -235,7 +235,7 @@ class Paths(Space):
     def _nearest_are_kept(self, nodes: IntArray, nearest: FloatArray) -> BoolArray:
         """Whether the nearest training point of each held-out point is embedded."""
         if len(nodes) == self._n:
-            return _everyone(nearest)
+            return np.ones(len(nearest), dtype=np.bool_)
         dropped = np.setdiff1d(np.arange(self._n), nodes)
         apart, _ = NeighborSearch(self._points[dropped]).query(self._points[self._n :], 1, self._n_jobs)
         return np.asarray(nearest <= apart[:, 0])
@@ -247,7 +247,7 @@ class Paths(Space):
 
 
 class Direct(Space):
-    """Dissimilarities that are computed between any two points."""
+    """Dissimilarities that are had between any two points, computed or looked up."""
 
     def __init__(self, points: AnyArray, n_training: int, compare: Compare) -> None:
         super().__init__(points, n_training)
@@ -258,21 +258,8 @@ class Direct(Space):
         between, to_candidates, among = (
             self._compare(*pair) for pair in ((landmarks, landmarks), (held_out, landmarks), (held_out, held_out))
         )
-        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, _everyone(held_out))
-
-
-class Given(Space):
-    """Dissimilarities (s, s) that are known."""
-
-    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
-        held_out = np.arange(self._n, len(self._points))
-        pairs = ((candidates, candidates), (held_out, candidates), (held_out, held_out))
-        between, to_candidates, among = (self._points[np.ix_(*pair)] for pair in pairs)
-        return Measured(between, to_candidates, among, _everyone(held_out))
-
-
-def _everyone(points: AnyArray) -> BoolArray:
-    return np.ones(len(points), dtype=np.bool_)
+        everyone = np.ones(len(held_out), dtype=np.bool_)
+        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, everyone)
 
 
 class Chooser:
@@ -295,25 +282,22 @@ class Chooser:
 
 def by_points(points: AnyArray, selection: str, n_landmarks: int, seed: int) -> IntArray:
     """Places of landmarks among points (c, D)."""
-    if selection == "random":
-        return random_landmarks(len(points), n_landmarks, seed)
-    candidates, first = maxmin_candidates(len(points), n_landmarks, seed)
-    if selection == "trace":
-        candidates = _trace_candidates(len(points), n_landmarks, seed)
-    return np.asarray(candidates[chosen_points(selection, points[candidates], first, n_landmarks, seed)])
+    candidates = _candidates(len(points), selection, n_landmarks, seed)
+    return np.asarray(candidates[chosen_rows(selection, points[candidates], n_landmarks, seed)])
 
 
 def by_dissimilarities(between: FloatArray, selection: str, n_landmarks: int, seed: int) -> IntArray:
     """Places of landmarks among points by the dissimilarities (c, c) between them."""
     if selection == "random":
         return random_landmarks(len(between), n_landmarks, seed)
+    candidates = _candidates(len(between), selection, n_landmarks, seed)
+    return candidates[choose_by_dissimilarities(selection, between[np.ix_(candidates, candidates)], n_landmarks, seed)]
+
+
+def _candidates(n_points: int, selection: str, n_landmarks: int, seed: int) -> IntArray:
+    """All points, or a sample of them for a choice by trace."""
     if selection != "trace":
-        return choose_by_dissimilarities(selection, between, n_landmarks, seed)
-    candidates = _trace_candidates(len(between), n_landmarks, seed)
-    return candidates[choose_by_dissimilarities("trace", between[np.ix_(candidates, candidates)], n_landmarks, seed)]
-
-
-def _trace_candidates(n_points: int, n_landmarks: int, seed: int) -> IntArray:
+        return np.arange(n_points)
     return random_landmarks(n_points, min(n_points, max(TRACE_CANDIDATES, n_landmarks)), seed)
 
 

@@ -79,19 +79,17 @@ def _write_npy(run: Run, name: str, file: IO[bytes]) -> None:
 
 
 def _write_table(run: Run, arrays: list[str], file: IO[bytes], suffix: str) -> None:
-    writer: Any = None
-    for start, stop in _blocks(run):
-        table = _table(run, arrays, start, stop)
-        writer = writer or _writer(file, table.schema, suffix)
-        writer.write_table(table)
-    writer.close()
-
-
-def _writer(file: IO[bytes], schema: "pa.Schema", suffix: str) -> Any:
     import pyarrow.csv
     import pyarrow.parquet
 
-    return (pyarrow.parquet.ParquetWriter if suffix == ".parquet" else pyarrow.csv.CSVWriter)(file, schema)
+    writer: Any = None
+    for start, stop in _blocks(run):
+        table = _table(run, arrays, start, stop)
+        if writer is None:
+            kind = pyarrow.parquet.ParquetWriter if suffix == ".parquet" else pyarrow.csv.CSVWriter
+            writer = kind(file, table.schema)
+        writer.write_table(table)
+    writer.close()
 
 
 def _table(run: Run, arrays: list[str], start: int, stop: int) -> "pa.Table":

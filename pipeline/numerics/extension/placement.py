@@ -61,8 +61,8 @@ def _squared_lengths(rows: FloatArray) -> FloatArray:
 
 def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatArray:
     """The columns of TRUST (p, 4) in the user's units, 2^exponent; residual and multiplier are squared lengths."""
-    squares = [np.ldexp(part, 2 * exponent) for part in (result.residual, result.multiplier)]
-    return np.stack([*squares, *(np.ldexp(part, exponent) for part in (result.gap, nearest))], axis=1)
+    columns = np.stack([result.residual, result.multiplier, result.gap, nearest], axis=1)
+    return np.asarray(np.ldexp(columns, np.array([2, 2, 1, 1]) * exponent))
 
 
 class Answer(NamedTuple):

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.neighbors.products import insert
 from pipeline.types import AnyArray, FloatArray
 
 # Interleaved sums: enough to keep a processor's vector units busy.
@@ -134,16 +135,11 @@ def _counting(frame: Frame, given: Given) -> tuple[Frame, Given, Room]:
 @compiled
 def _list_nearest(row: AnyArray, nearest: AnyArray) -> int:
     """Fill in the landmarks with the least dissimilarities, rising, ties by number; return how many."""
-    n = 0
+    distances = np.full(len(nearest), np.inf)
     for i in range(len(row)):
-        if n < len(nearest) or row[i] < row[nearest[n - 1]]:
-            n = min(n + 1, len(nearest))
-            place = n - 1
-            while place > 0 and row[i] < row[nearest[place - 1]]:
-                nearest[place] = nearest[place - 1]
-                place -= 1
-            nearest[place] = i
-    return n
+        if row[i] < distances[-1]:
+            insert(distances, nearest, row[i], i)
+    return min(len(row), len(nearest))
 
 
 @compiled

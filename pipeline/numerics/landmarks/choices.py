@@ -100,7 +100,10 @@ def choose_by_points(kind: str, points: ArrayLike, n_landmarks: int, seed: int, 
     if kind == "kmeans":
         chosen = _nearest_to_centers(candidates, candidates[_spread(column, len(candidates), m, seed)])
     elif kind == "trace":
-        chosen = trace_greedy(_gram(candidates), m)
+        centered = candidates - candidates.mean(axis=0, dtype=np.float64)
+        with threadpool_limits(1, "blas"):
+            gram = centered @ centered.T
+        chosen = trace_greedy(gram, m)
     else:
         chosen = _pivots(column, len(candidates), m, seed, gamma, exponent)
     return np.asarray(distinct[_continued(column, len(candidates), chosen, m)])
@@ -192,12 +195,6 @@ def _centers(points: AnyArray, start: AnyArray) -> FloatArray:
     offset = points.mean(axis=0, dtype=np.float64)
     sample, first = (np.ascontiguousarray(array - offset, dtype=np.float32) for array in (points, start))
     return np.asarray(kmeans(sample, len(start), ITERATIONS, start=first) + offset)
-
-
-def _gram(points: AnyArray) -> FloatArray:
-    centered = points - points.mean(axis=0, dtype=np.float64)
-    with threadpool_limits(1, "blas"):
-        return np.asarray(centered @ centered.T)
 
 
 def _medoids(squared: FloatArray, n_landmarks: int, seed: int) -> IntArray:

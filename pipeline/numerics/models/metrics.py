@@ -92,7 +92,11 @@ def checked_vectors(points: ArrayLike, landmarks: ArrayLike) -> tuple[AnyArray, 
 
 def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[FloatArray, FloatArray]:
     """Both with every row divided by its length; an error that names `metric` if a row is zero."""
-    return _unit_rows("points", points, metric), _unit_rows("landmarks", landmarks, metric)
+    units, has_length = unit_rows(points)
+    _require_lengths("points", has_length, metric)
+    marks, have_lengths = unit_rows(landmarks)
+    _require_lengths("landmarks", have_lengths, metric)
+    return units, marks
 
 
 def _checked(name: str, values: ArrayLike) -> AnyArray:
@@ -110,12 +114,6 @@ def require_directions(name: str, rows: AnyArray, metric: str, numbers: IntArray
     if metric in SCALE_FREE:
         has_length = np.ptp(rows, axis=1) > 0 if metric == "correlation" else rows.any(axis=1)
         _require_lengths(name, np.asarray(has_length, dtype=np.bool_), metric, numbers)
-
-
-def _unit_rows(name: str, rows: AnyArray, metric: str) -> FloatArray:
-    units, has_length = unit_rows(rows)
-    _require_lengths(name, has_length, metric)
-    return units
 
 
 def _require_lengths(name: str, has_length: BoolArray, metric: str, numbers: IntArray | None = None) -> None:
