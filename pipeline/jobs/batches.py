@@ -108,8 +108,7 @@ def _stamp(path: Path) -> str:
 
 
 def fitted_settings(space: Space) -> FitSettings:
-    """The settings of the fit, with placeholders for its paths. They are not checked again: a later version may refuse
-    what an earlier one ignored."""
+    """The settings of the fit, with placeholders for its paths; not checked again: a later version may refuse more."""
     # Plugins are the user's to name, never a store's, and how landmarks were chosen no longer matters.
     told = {name: value for name, value in space.settings.items() if name not in ("plugins", "landmark_selection")}
     return FitSettings.model_validate({**told, "source": "fitted", "store": "fitted"})

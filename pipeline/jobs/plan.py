@@ -156,8 +156,7 @@ class Plan:
 
 
 def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
-    """What the costs of a fit depend on; rows count as distinct until they have been looked at, and how many neighbors
-    a radius gives is a guess."""
+    """What the costs of a fit depend on; rows count as distinct, and how many neighbors a radius gives is a guess."""
     n, m, d = n_points(source), planned_landmarks(settings, source), settings.n_components
     cut = partitions_of(source, m, settings.partition_mib)
     shape = Shape(

@@ -7,7 +7,7 @@ The recommendation is the cheapest of those that are as good as the best (`numer
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -36,8 +36,7 @@ WIDTH_POINTS = 1000
 
 @dataclass(frozen=True)
 class Trial:
-    """A combination: the error of each repeat, and what a fit of the whole source would take. Without neighbors,
-    `n_neighbors` is None."""
+    """A combination, the error of each repeat, and what a fit of the whole source would take."""
 
     selection: str
     n_landmarks: int
@@ -53,8 +52,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """What came out, of a sample of so many rows out of all; `left_out` says of combinations why they were not tried.
-    `gamma` is the width of the kernel, if it was found for the study."""
+    """What came out; `left_out` says why combinations were not tried, `gamma` is the kernel's width if it was found."""
 
     n_rows: int
     n_training: int
@@ -158,7 +156,7 @@ class _Studying:
             gamma=self._found_gamma,
         )
 
-    def _trials(self, space: spaces.Space, k: int | None) -> list[Trial]:
+    def _trials(self, space: spaces.Paths | spaces.Direct, k: int | None) -> list[Trial]:
         """Every combination with so many neighbors, measured together."""
         asked = self._settings.n_neighbors if k is None else k
         nodes = space.nodes(asked)
@@ -209,15 +207,14 @@ class _Studying:
             return spaces.Chooser(spaces.by_dissimilarities, values[:n, :n], most)
         return spaces.Chooser(spaces.by_points, spaces.on_leading_axes(values[:n]), most)
 
-    def _space(self) -> spaces.Space:
+    def _space(self) -> spaces.Paths | spaces.Direct:
         settings, n, values = self._settings, self._sample.n_training, self._sample.values
         if settings.input == DISSIMILARITIES:
             return spaces.Direct(np.arange(len(values)), n, lambda rows, columns: values[np.ix_(rows, columns)])
         if settings.is_geodesic:
             return spaces.Paths(values, n, settings.component_policy, max(settings.tried_neighbors), cores())
-        if self._kernel is not None:
-            return spaces.Direct(values, n, self._kernel.dissimilarities)
-        return spaces.Direct(values, n, lambda points, others: distances(settings.metric, points, others))
+        compare = partial(distances, settings.metric) if self._kernel is None else self._kernel.dissimilarities
+        return spaces.Direct(values, n, compare)
 
     @property
     def _exponent(self) -> int:
@@ -226,8 +223,7 @@ class _Studying:
 
     @cached_property
     def _kernel(self) -> Kernel | None:
-        """One kernel for all, where a fit would find its width from its landmarks: otherwise the true distances would
-        not be the same for all."""
+        """One kernel for all, so that the true distances are the same; a fit finds its width from its landmarks."""
         given = kernel_choice(self._settings)
         if given is None:
             return None

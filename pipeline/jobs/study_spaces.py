@@ -5,7 +5,6 @@ from the sample, and rows that repeat count once. Landmarks of all combinations 
 shortest path is searched once, and the neighbors of a point once for the largest number of them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -178,40 +177,27 @@ class Measured(NamedTuple):
     placed: BoolArray
 
 
-class Space(ABC):
-    """Points, of which the first `n_training` may be embedded, and how to measure between them."""
-
-    def __init__(self, points: AnyArray, n_training: int) -> None:
-        self._points, self._n = points, n_training
-
-    def nodes(self, n_neighbors: int) -> IntArray:
-        """The training points, rising, that are embedded."""
-        return np.arange(self._n)
-
-    @abstractmethod
-    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
-        """What is needed of some training points, rising, that may become landmarks."""
-
-
-class Paths(Space):
-    """Lengths of paths along neighbor graphs: to landmarks through the training points alone, as for new rows, but
-    between held-out points through the graph of all, which is nearer to the truth."""
+class Paths:
+    """Points, of which the first `n_training` may be embedded, and lengths of paths along neighbor graphs: to landmarks
+    through the training points alone, as for new rows, but between held-out points through the graph of all, which is
+    nearer to the truth."""
 
     def __init__(
         self, points: AnyArray, n_training: int, policy: ComponentPolicy, most_neighbors: int, n_jobs: int
     ) -> None:
-        super().__init__(points, n_training)
-        self._policy, self._n_jobs = policy, n_jobs
+        self._points, self._n, self._policy, self._n_jobs = points, n_training, policy, n_jobs
         self._lists = neighbors_within(points[:n_training], most_neighbors, n_jobs)
         self._lists_of_all = neighbors_within(points, most_neighbors, n_jobs)
         self._connected: dict[int, Connected] = {}
 
     def nodes(self, n_neighbors: int) -> IntArray:
+        """The training points, rising, that are embedded."""
         if n_neighbors not in self._connected:
             self._connected[n_neighbors] = self._graph(self._points[: self._n], self._lists, n_neighbors)
         return np.flatnonzero(self._connected[n_neighbors].kept)
 
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+        """What is needed of some training points, rising, that may become landmarks."""
         nodes = self.nodes(n_neighbors)
         apart, places = NeighborSearch(self._points[nodes]).query(self._points[self._n :], n_neighbors, self._n_jobs)
         neighbors = nodes[places]
@@ -246,14 +232,16 @@ class Paths(Space):
         return apply_component_policy(points, graph, self._policy)
 
 
-class Direct(Space):
-    """Dissimilarities that are had between any two points, computed or looked up."""
+class Direct:
+    """The same with dissimilarities that are had between any two points, computed or looked up."""
 
     def __init__(self, points: AnyArray, n_training: int, compare: Compare) -> None:
-        super().__init__(points, n_training)
-        self._compare = compare
+        self._points, self._n, self._compare = points, n_training, compare
 
-    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+    def nodes(self, _: int) -> IntArray:
+        return np.arange(self._n)
+
+    def measured(self, _: int, candidates: IntArray) -> Measured:
         landmarks, held_out = self._points[candidates], self._points[self._n :]
         between, to_candidates, among = (
             self._compare(*pair) for pair in ((landmarks, landmarks), (held_out, landmarks), (held_out, held_out))

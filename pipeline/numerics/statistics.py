@@ -314,16 +314,14 @@ class TwoSampleTest(NamedTuple):
 
 def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> IntArray:
     """How many values, each counted `weights` times, are below, at and between the rising reference values (s,).
-    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; repeated reference values count
-    0."""
+    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; 0 for repeated ones."""
     left = np.searchsorted(reference, values, side="left")
     at = (left < len(reference)) & (reference[np.minimum(left, len(reference) - 1)] == values)
     return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
 
 
 def largest_gap(reference: FloatArray, counts: IntArray) -> float:
-    """The two-sample Kolmogorov-Smirnov statistic of a batch, given by its `gap_counts`, and the rising reference
-    values (s,); 0 for an empty batch."""
+    """The two-sample Kolmogorov-Smirnov statistic of a batch, given by its `gap_counts`; 0 for an empty batch."""
     n_batch, n_reference = int(counts.sum()), len(reference)
     if not n_batch:
         return 0.0

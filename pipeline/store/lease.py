@@ -54,7 +54,15 @@ def acquire(store: Backend, take_over: bool = False) -> Lease:
         raise LeaseHeldError(
             f"{store} is held by {_described(holder)}. Wait for it to end; if it is gone, run again with --take-over."
         )
-    mine: Json = {**_identity(os.getpid()), "token": uuid.uuid4().hex}
+    # A process is named on a machine since its boot: a number alone is used again.
+    mine: Json = {
+        "host": socket.gethostname(),
+        "boot": _boot_id(),
+        "processes": _process_space(),
+        "pid": os.getpid(),
+        "started": _start_time(os.getpid()),
+        "token": uuid.uuid4().hex,
+    }
     if not objects.create(_key(epoch + 1), mine):
         _, winner = _latest(objects)
         raise LeaseHeldError(f"{store} was taken at this moment by {_described(winner)}; wait for it to end.")
@@ -83,17 +91,6 @@ def _epochs(objects: Objects) -> list[int]:
 
 def _key(epoch: int) -> str:
     return f"lease/{epoch:08d}.json"
-
-
-def _identity(pid: int) -> Json:
-    """What names a process on a machine since its boot; a number alone is used again."""
-    return {
-        "host": socket.gethostname(),
-        "boot": _boot_id(),
-        "processes": _process_space(),
-        "pid": pid,
-        "started": _start_time(pid),
-    }
 
 
 def _is_dead(holder: Json) -> bool:

@@ -140,8 +140,7 @@ def publish(store: Backend, manifest: Json, ledgers: list[StageLedger], version:
 
 
 def _as_version(value: Json, name: str | None, current: Json | None, kept: Mapping[str, Json]) -> Json:
-    """A state with its name and number. One that was published before has them still; a run that is only fitted has
-    none to be kept apart."""
+    """A state with its name and number, those it was published with before; a run that is only fitted has none."""
     known = [*([] if current is None else [current]), *kept.values()]
     for state in known:
         if {key: entry for key, entry in state.items() if key not in ("version", "number")} == value:

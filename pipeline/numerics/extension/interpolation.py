@@ -123,8 +123,7 @@ def normalized_kernel(to_landmarks: FloatArray, widths: FloatArray) -> FloatArra
 
 def interpolating_coefficients(system: FloatArray, values: FloatArray) -> FloatArray:
     """x (n, d) with system (n, n) x = values (n, d), or the shortest least-squares solution if that misses by more than
-    MISFIT. The latter ignores singular values below n times the rounding of the largest. One thread: bytes depend on
-    their number."""
+    MISFIT. One thread: bytes depend on their number."""
     with threadpool_limits(1, "blas"):
         try:
             solution = np.linalg.solve(system, values)

@@ -9,7 +9,7 @@ between projection and reconstruction. nearest: distance to the nearest fitted p
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,14 +73,6 @@ class Answer(NamedTuple):
     ambiguous: BoolArray
 
 
-class Sums(Protocol):
-    """Collects the dissimilarities of p points to the landmarks, some landmarks at a time, in their order."""
-
-    def add(self, to_landmarks: AnyArray) -> None: ...
-
-    def answer(self) -> Answer: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Answers:
     """Places points by a model; `degrees` are the powers of a length that the trust columns are."""
@@ -108,8 +100,8 @@ class Answers:
         """Whether points are given by affinities to the landmarks, which grow as points come nearer."""
         return bool(getattr(self.model, "affinity", False))
 
-    def begin(self, n_points: int) -> Sums:
-        """A collector of the points' dissimilarities."""
+    def begin(self, n_points: int) -> "_ClassicalSums | _WholeRows":
+        """A collector of the points' dissimilarities to the landmarks, some landmarks at a time, in their order."""
         if isinstance(self.model, LandmarkModel):
             return _ClassicalSums(self.model, self.weight, n_points)
         return _WholeRows(self.model)
