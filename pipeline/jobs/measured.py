@@ -187,7 +187,8 @@ def new_rows(settings: ExtendSettings, space: Space, source: AnyBatch, done: Run
         return _new_precomputed(settings, space, source, cut, done), cut
     if isinstance(source, ObjectSource):
         return _new_compared(space, source, cut, done), cut
-    return _new_vectors(settings, space, as_table(source), cut, done), cut
+    told, data = fitted_settings(space), _replayed(settings, space, as_table(source), cut, done)
+    return VectorRows(data, space.stages["landmarks"], told.metric, kernel_choice(told)), cut
 
 
 def published_columns(space: Space) -> tuple[str, ...]:
@@ -213,11 +214,6 @@ def _new_compared(space: Space, source: ObjectSource, cut: RowPartitions, done: 
     rows = fitted.get("rows")
     values = ComparedRows(compared, landmarks, comparison.is_kernel, source.name, space.exponent, rows)
     return values if subset is None else EstimatedRows(values, subset, has_landmarks=False)
-
-
-def _new_vectors(settings: ExtendSettings, space: Space, source: Source, cut: RowPartitions, done: Runner) -> Provider:
-    told, data = fitted_settings(space), _replayed(settings, space, source, cut, done)
-    return VectorRows(data, space.stages["landmarks"], told.metric, kernel_choice(told))
 
 
 def _replayed(
