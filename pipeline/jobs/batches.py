@@ -19,7 +19,7 @@ from pipeline.methods import OBJECTS, VECTORS
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import NewNodes, open_new_nodes
 from pipeline.sources.inputs import AnySource, comparison_of, n_columns, n_points
-from pipeline.sources.objects import ObjectSource, open_objects
+from pipeline.sources.objects import open_objects
 from pipeline.sources.opening import open_source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources.proximities import is_file_of_its_own, open_proximities, require_own_similarities
@@ -108,8 +108,7 @@ def _stamp(path: Path) -> str:
 
 
 def fitted_settings(space: Space) -> FitSettings:
-    """The settings of the fit, with placeholders for its paths. They are not checked again: a later version may refuse
-    what an earlier one ignored."""
+    """The settings of the fit, with placeholders for its paths; not checked again: a later version may refuse more."""
     # Plugins are the user's to name, never a store's, and how landmarks were chosen no longer matters.
     told = {name: value for name, value in space.settings.items() if name not in ("plugins", "landmark_selection")}
     return FitSettings.model_validate({**told, "source": "fitted", "store": "fitted"})
@@ -249,22 +248,18 @@ def _opened(settings: ExtendSettings, space: Space, data: object) -> AnyBatch:
 def _opened_as_fitted(settings: ExtendSettings, space: Space, told: FitSettings, key: str | None) -> AnySource:
     if told.input == OBJECTS:
         source = open_objects(settings.source, key)
-        _require_same_kind(source, bool(space.stages["landmarks"].figures["is_text"]))
+        fitted_is_text = bool(space.stages["landmarks"].figures["is_text"])
+        if source.is_text != fitted_is_text:
+            raise InvalidInputError(
+                f"{source.name} holds {KINDS[source.is_text]}, and the run was fitted on {KINDS[fitted_is_text]}: give "
+                "objects of the same kind (key names the array or the column that holds them)."
+            )
         return source
     proximities = open_proximities(settings.source, key)
     rows_of_landmarks(proximities, space.stages["landmarks"])
     if told.induces_distances:
         require_own_similarities(proximities, own_key_of(settings, told))
     return proximities
-
-
-def _require_same_kind(source: ObjectSource, fitted_is_text: bool) -> None:
-    if source.is_text != fitted_is_text:
-        here, there = KINDS[source.is_text], KINDS[fitted_is_text]
-        raise InvalidInputError(
-            f"{source.name} holds {here}, and the run was fitted on {there}: give objects of the same kind (key names "
-            "the array or the column that holds them)."
-        )
 
 
 def _require_same_function(settings: ExtendSettings, space: Space, told: FitSettings) -> None:

@@ -12,7 +12,7 @@ from typing import ClassVar, Unpack
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import AnyBatch, batches_with_results, checked_batch, fitted_settings
 from pipeline.jobs.job import Done, Job, Runner, Way, opened_run
-from pipeline.jobs.new_rows import bytes_of_new_row, new_rows, published_columns
+from pipeline.jobs.measured import bytes_of_new_row, new_rows, published_columns
 from pipeline.methods import METHODS, method_named
 from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Unpack
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.choices import method_choice
 from pipeline.jobs.job import Done, Job, Runner, Way, require_apart
 from pipeline.jobs.measured import ALONG_NEIGHBORS, measured, measuring_stages
-from pipeline.jobs.plan import Plan, fit_shape, planned
+from pipeline.jobs.plan import Plan, fit_shape, method_choice, planned
 from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings

@@ -12,8 +12,8 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import data_paths, fitted_sources, is_scanned
-from pipeline.jobs.choices import cut_rows
 from pipeline.jobs.job import Done, Job, Runner, Way, opened_run, require_apart
+from pipeline.jobs.plan import cut_rows
 from pipeline.methods import RADIAL_FUNCTIONS, VECTORS
 from pipeline.numerics.inverse.neighborhood import Kernel
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size

@@ -1,18 +1,26 @@
-"""What a fit will take, before anything runs: tasks, memory, disk and time of each stage, and what does not fit."""
+"""What the settings of a fit come to before anything runs: its method, kernel, landmarks and partitions, and a plan.
+
+The plan has tasks, memory, disk and time of each stage, and says what does not fit.
+"""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pipeline.errors import InvalidInputError
-from pipeline.jobs.choices import evaluated_count, planned_landmarks
-from pipeline.methods import VECTORS
-from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK
+from pipeline.methods import VECTORS, uses
+from pipeline.numerics import checks
+from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
+from pipeline.numerics.models.catalog import Choice
+from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.numerics.neighbors.spatial import cell_count, sample_size
 from pipeline.settings import ClusterSettings, FitSettings
 from pipeline.sources.graphs import GraphSource
 from pipeline.sources.inputs import AnySource, as_table, n_columns, n_points, partitions_of, row_bytes
+from pipeline.sources.partitions import RowPartitions, automatic_bytes
+from pipeline.sources.proximities import ProximitySource
 from pipeline.stages.graph.rows import landmarks_per_batch, nodes_per_chunk
+from pipeline.stages.providers.vectors import KernelChoice
 from pipeline.stages.stage import BASE, MIB, Cost, Shape, machine_memory
 from pipeline.stages.validate import point_dtype
 from pipeline.store import open_backend, run
@@ -21,6 +29,65 @@ from pipeline.store import open_backend, run
 WITHIN_RADIUS = 30
 # A thread that computes shortest paths keeps the others of its process waiting.
 ONE_THREAD = ("rows",)
+
+
+def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
+    """The method and its parameters, for dissimilarities in units of 2^exponent of the user's."""
+    kernel = settings.evaluates and uses(settings.method, "kernel")
+    own_neighbors = uses(settings.method, "n_neighbors") and not settings.is_geodesic
+    return Choice(
+        method=settings.method,
+        n_components=settings.n_components,
+        extension=settings.extension if settings.extension == "auto" else settings.chosen_extension,
+        n_neighbors=settings.n_neighbors if own_neighbors else Choice.n_neighbors,
+        gamma=gamma_in_unit(_gamma(settings), exponent) if uses(settings.method, "gamma") else None,
+        affinity=settings.takes_affinities,
+        signed=settings.induces_distances or kernel,
+        regularization=settings.regularization,
+        stress_neighbors=settings.stress_neighbors,
+    )
+
+
+def kernel_choice(settings: FitSettings) -> KernelChoice | None:
+    """The kernel on vectors that is asked for."""
+    if not uses(settings.method, "kernel"):
+        return None
+    return KernelChoice(settings.kernel, _gamma(settings), settings.degree, settings.constant)
+
+
+def _gamma(settings: FitSettings) -> float | None:
+    return None if settings.gamma == "auto" else settings.gamma
+
+
+def landmark_count(settings: FitSettings, n_distinct: int, where: str) -> int:
+    """How many landmarks, now that it is known how many points there are to choose from."""
+    why = f"{n_distinct} {where}"
+    d = checks.integer_in_range("n_components", settings.n_components, 1, n_distinct - 1, why)
+    if settings.n_landmarks == "auto":
+        return automatic_count(n_distinct, d)
+    return checks.integer_in_range("n_landmarks", settings.n_landmarks, d + 1, n_distinct, why)
+
+
+def planned_landmarks(settings: FitSettings, source: AnySource) -> int:
+    """How many landmarks there will be, as far as can be told before the data is read."""
+    if isinstance(source, ProximitySource) and settings.landmarks_key is not None:
+        return source.n_landmarks
+    return landmark_count(settings, n_points(source), "points are embedded")
+
+
+def evaluated_count(n_evaluated: int, n_landmarks: int) -> int:
+    """How many landmarks every row is compared with."""
+    if n_evaluated > n_landmarks:
+        raise InvalidInputError(
+            f"n_evaluated={n_evaluated} is out of range; use at most {n_landmarks}, the number of landmarks."
+        )
+    return n_evaluated
+
+
+def cut_rows(n_rows: int, row_bytes: int, partition_mib: int | str) -> RowPartitions:
+    """Rows of so many bytes, cut as the settings say."""
+    each = automatic_bytes(n_rows * row_bytes) if partition_mib == "auto" else int(partition_mib) << 20
+    return RowPartitions.of_bytes(n_rows, row_bytes, each)
 
 
 @dataclass(frozen=True)
@@ -89,8 +156,7 @@ class Plan:
 
 
 def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
-    """What the costs of a fit depend on; rows count as distinct until they have been looked at, and how many neighbors
-    a radius gives is a guess."""
+    """What the costs of a fit depend on; rows count as distinct, and how many neighbors a radius gives is a guess."""
     n, m, d = n_points(source), planned_landmarks(settings, source), settings.n_components
     cut = partitions_of(source, m, settings.partition_mib)
     shape = Shape(

@@ -7,15 +7,14 @@ The recommendation is the cheapest of those that are as good as the best (`numer
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.jobs import study_spaces as spaces
-from pipeline.jobs.choices import kernel_choice, method_choice
 from pipeline.jobs.fit import checked_source, plan_fit
-from pipeline.jobs.plan import cores
+from pipeline.jobs.plan import cores, kernel_choice, method_choice
 from pipeline.methods import DISSIMILARITIES
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
@@ -24,7 +23,7 @@ from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma
 from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
 from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_points
-from pipeline.types import FloatArray, IntArray
+from pipeline.types import IntArray
 
 Say = Callable[[str], None]
 # Numbers of landmarks that are tried unless told: so many doublings, from a few for each component on.
@@ -37,8 +36,7 @@ WIDTH_POINTS = 1000
 
 @dataclass(frozen=True)
 class Trial:
-    """A combination: the error of each repeat, and what a fit of the whole source would take. Without neighbors,
-    `n_neighbors` is None."""
+    """A combination, the error of each repeat, and what a fit of the whole source would take."""
 
     selection: str
     n_landmarks: int
@@ -54,8 +52,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """What came out, of a sample of so many rows out of all; `left_out` says of combinations why they were not tried.
-    `gamma` is the width of the kernel, if it was found for the study."""
+    """What came out; `left_out` says why combinations were not tried, `gamma` is the kernel's width if it was found."""
 
     n_rows: int
     n_training: int
@@ -159,7 +156,7 @@ class _Studying:
             gamma=self._found_gamma,
         )
 
-    def _trials(self, space: spaces.Space, k: int | None) -> list[Trial]:
+    def _trials(self, space: spaces.Paths | spaces.Direct, k: int | None) -> list[Trial]:
         """Every combination with so many neighbors, measured together."""
         asked = self._settings.n_neighbors if k is None else k
         nodes = space.nodes(asked)
@@ -174,7 +171,7 @@ class _Studying:
         trials = []
         for (selection, m), repeats in chosen.items():
             try:
-                errors = self._errors(choice, measured, [np.searchsorted(candidates, places) for places in repeats])
+                errors = tuple(self._error(choice, measured, np.searchsorted(candidates, each)) for each in repeats)
             except InvalidInputError as error:
                 self._left_out.append(f"{m} landmarks by {selection}{f', {k} neighbors' if k else ''}: {error}")
                 continue
@@ -194,37 +191,30 @@ class _Studying:
             if m <= len(nodes)
         }
 
-    def _errors(self, choice: Choice, measured: spaces.Measured, repeats: list[IntArray]) -> tuple[float, ...]:
-        """The error with the landmarks of each repeat, at places among the candidates."""
-        placed = np.flatnonzero(measured.placed)
-        among = measured.among[np.ix_(placed, placed)]
-        return tuple(self._measure(among, self._placed(choice, measured, placed, places)) for places in repeats)
-
-    def _placed(self, choice: Choice, measured: spaces.Measured, points: IntArray, places: IntArray) -> FloatArray:
-        """Coordinates of some held-out points by the landmarks at some places among the candidates."""
+    def _error(self, choice: Choice, measured: spaces.Measured, places: IntArray) -> float:
+        """The error with the landmarks at some places among the candidates."""
+        placed, d = np.flatnonzero(measured.placed), choice.n_components
         model = fitted_model(choice, measured.between[np.ix_(places, places)])
         answers = weighted_answers(model, self._settings.diagonal_weight)
-        both = answers.of(measured.to_candidates[np.ix_(points, places)]).coordinates
-        d = choice.n_components
-        return both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
+        both = answers.of(measured.to_candidates[np.ix_(placed, places)]).coordinates
+        coordinates = both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
+        return self._measure(measured.among[np.ix_(placed, placed)], coordinates)
 
     @cached_property
     def _chooser(self) -> spaces.Chooser:
-        choose = spaces.by_dissimilarities if self._settings.input == DISSIMILARITIES else spaces.by_points
-        n = self._sample.n_training
-        values = self._sample.values[:n]
-        values = values[:, :n] if choose is spaces.by_dissimilarities else spaces.on_leading_axes(values)
-        return spaces.Chooser(choose, values, max(self._sizes))
+        n, values, most = self._sample.n_training, self._sample.values, max(self._sizes)
+        if self._settings.input == DISSIMILARITIES:
+            return spaces.Chooser(spaces.by_dissimilarities, values[:n, :n], most)
+        return spaces.Chooser(spaces.by_points, spaces.on_leading_axes(values[:n]), most)
 
-    def _space(self) -> spaces.Space:
+    def _space(self) -> spaces.Paths | spaces.Direct:
         settings, n, values = self._settings, self._sample.n_training, self._sample.values
         if settings.input == DISSIMILARITIES:
-            return spaces.Given(values, n)
+            return spaces.Direct(np.arange(len(values)), n, lambda rows, columns: values[np.ix_(rows, columns)])
         if settings.is_geodesic:
             return spaces.Paths(values, n, settings.component_policy, max(settings.tried_neighbors), cores())
-        if self._kernel is not None:
-            return spaces.Direct(values, n, self._kernel.dissimilarities)
-        return spaces.Direct(values, n, lambda points, others: distances(settings.metric, points, others))
+        compare = partial(distances, settings.metric) if self._kernel is None else self._kernel.dissimilarities
+        return spaces.Direct(values, n, compare)
 
     @property
     def _exponent(self) -> int:
@@ -233,8 +223,7 @@ class _Studying:
 
     @cached_property
     def _kernel(self) -> Kernel | None:
-        """One kernel for all, where a fit would find its width from its landmarks: otherwise the true distances would
-        not be the same for all."""
+        """One kernel for all, so that the true distances are the same; a fit finds its width from its landmarks."""
         given = kernel_choice(self._settings)
         if given is None:
             return None

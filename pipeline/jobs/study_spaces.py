@@ -5,7 +5,6 @@ from the sample, and rows that repeat count once. Landmarks of all combinations 
 shortest path is searched once, and the neighbors of a point once for the largest number of them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,8 +23,8 @@ from pipeline.numerics.geodesics.graph import (
     neighbor_graph,
 )
 from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
-from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_points
-from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
+from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_rows
+from pipeline.numerics.landmarks.sampling import random_landmarks
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.settings import StudySettings
@@ -178,40 +177,27 @@ class Measured(NamedTuple):
     placed: BoolArray
 
 
-class Space(ABC):
-    """Points, of which the first `n_training` may be embedded, and how to measure between them."""
-
-    def __init__(self, points: AnyArray, n_training: int) -> None:
-        self._points, self._n = points, n_training
-
-    def nodes(self, n_neighbors: int) -> IntArray:
-        """The training points, rising, that are embedded."""
-        return np.arange(self._n)
-
-    @abstractmethod
-    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
-        """What is needed of some training points, rising, that may become landmarks."""
-
-
-class Paths(Space):
-    """Lengths of paths along neighbor graphs: to landmarks through the training points alone, as for new rows, but
-    between held-out points through the graph of all, which is nearer to the truth."""
+class Paths:
+    """Points, of which the first `n_training` may be embedded, and lengths of paths along neighbor graphs: to landmarks
+    through the training points alone, as for new rows, but between held-out points through the graph of all, which is
+    nearer to the truth."""
 
     def __init__(
         self, points: AnyArray, n_training: int, policy: ComponentPolicy, most_neighbors: int, n_jobs: int
     ) -> None:
-        super().__init__(points, n_training)
-        self._policy, self._n_jobs = policy, n_jobs
+        self._points, self._n, self._policy, self._n_jobs = points, n_training, policy, n_jobs
         self._lists = neighbors_within(points[:n_training], most_neighbors, n_jobs)
         self._lists_of_all = neighbors_within(points, most_neighbors, n_jobs)
         self._connected: dict[int, Connected] = {}
 
     def nodes(self, n_neighbors: int) -> IntArray:
+        """The training points, rising, that are embedded."""
         if n_neighbors not in self._connected:
             self._connected[n_neighbors] = self._graph(self._points[: self._n], self._lists, n_neighbors)
         return np.flatnonzero(self._connected[n_neighbors].kept)
 
     def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+        """What is needed of some training points, rising, that may become landmarks."""
         nodes = self.nodes(n_neighbors)
         apart, places = NeighborSearch(self._points[nodes]).query(self._points[self._n :], n_neighbors, self._n_jobs)
         neighbors = nodes[places]
@@ -235,7 +221,7 @@ class Paths(Space):
     def _nearest_are_kept(self, nodes: IntArray, nearest: FloatArray) -> BoolArray:
         """Whether the nearest training point of each held-out point is embedded."""
         if len(nodes) == self._n:
-            return _everyone(nearest)
+            return np.ones(len(nearest), dtype=np.bool_)
         dropped = np.setdiff1d(np.arange(self._n), nodes)
         apart, _ = NeighborSearch(self._points[dropped]).query(self._points[self._n :], 1, self._n_jobs)
         return np.asarray(nearest <= apart[:, 0])
@@ -246,33 +232,22 @@ class Paths(Space):
         return apply_component_policy(points, graph, self._policy)
 
 
-class Direct(Space):
-    """Dissimilarities that are computed between any two points."""
+class Direct:
+    """The same with dissimilarities that are had between any two points, computed or looked up."""
 
     def __init__(self, points: AnyArray, n_training: int, compare: Compare) -> None:
-        super().__init__(points, n_training)
-        self._compare = compare
+        self._points, self._n, self._compare = points, n_training, compare
 
-    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
+    def nodes(self, _: int) -> IntArray:
+        return np.arange(self._n)
+
+    def measured(self, _: int, candidates: IntArray) -> Measured:
         landmarks, held_out = self._points[candidates], self._points[self._n :]
         between, to_candidates, among = (
             self._compare(*pair) for pair in ((landmarks, landmarks), (held_out, landmarks), (held_out, held_out))
         )
-        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, _everyone(held_out))
-
-
-class Given(Space):
-    """Dissimilarities (s, s) that are known."""
-
-    def measured(self, n_neighbors: int, candidates: IntArray) -> Measured:
-        held_out = np.arange(self._n, len(self._points))
-        pairs = ((candidates, candidates), (held_out, candidates), (held_out, held_out))
-        between, to_candidates, among = (self._points[np.ix_(*pair)] for pair in pairs)
-        return Measured(between, to_candidates, among, _everyone(held_out))
-
-
-def _everyone(points: AnyArray) -> BoolArray:
-    return np.ones(len(points), dtype=np.bool_)
+        everyone = np.ones(len(held_out), dtype=np.bool_)
+        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, everyone)
 
 
 class Chooser:
@@ -295,25 +270,22 @@ class Chooser:
 
 def by_points(points: AnyArray, selection: str, n_landmarks: int, seed: int) -> IntArray:
     """Places of landmarks among points (c, D)."""
-    if selection == "random":
-        return random_landmarks(len(points), n_landmarks, seed)
-    candidates, first = maxmin_candidates(len(points), n_landmarks, seed)
-    if selection == "trace":
-        candidates = _trace_candidates(len(points), n_landmarks, seed)
-    return np.asarray(candidates[chosen_points(selection, points[candidates], first, n_landmarks, seed)])
+    candidates = _candidates(len(points), selection, n_landmarks, seed)
+    return np.asarray(candidates[chosen_rows(selection, points[candidates], n_landmarks, seed)])
 
 
 def by_dissimilarities(between: FloatArray, selection: str, n_landmarks: int, seed: int) -> IntArray:
     """Places of landmarks among points by the dissimilarities (c, c) between them."""
     if selection == "random":
         return random_landmarks(len(between), n_landmarks, seed)
+    candidates = _candidates(len(between), selection, n_landmarks, seed)
+    return candidates[choose_by_dissimilarities(selection, between[np.ix_(candidates, candidates)], n_landmarks, seed)]
+
+
+def _candidates(n_points: int, selection: str, n_landmarks: int, seed: int) -> IntArray:
+    """All points, or a sample of them for a choice by trace."""
     if selection != "trace":
-        return choose_by_dissimilarities(selection, between, n_landmarks, seed)
-    candidates = _trace_candidates(len(between), n_landmarks, seed)
-    return candidates[choose_by_dissimilarities("trace", between[np.ix_(candidates, candidates)], n_landmarks, seed)]
-
-
-def _trace_candidates(n_points: int, n_landmarks: int, seed: int) -> IntArray:
+        return np.arange(n_points)
     return random_landmarks(n_points, min(n_points, max(TRACE_CANDIDATES, n_landmarks)), seed)
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.neighbors.products import insert
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 NORMAL_95 = 1.959963984540054
@@ -144,16 +145,10 @@ def _excess_ranks(in_truth: AnyArray, in_view: AnyArray, rows: AnyArray, k: int)
     excess = np.empty(len(rows), dtype=np.int64)
     nearest, apart, ranks = np.empty(k, np.int64), np.empty(k), np.empty(k, np.int64)
     for i in range(len(rows)):
-        n_found = 0
+        apart[:] = np.inf
         for j in range(in_view.shape[1]):
-            if j == rows[i] or (n_found == k and in_view[i, j] >= apart[k - 1]):
-                continue
-            place = min(n_found, k - 1)
-            while place > 0 and apart[place - 1] > in_view[i, j]:
-                apart[place], nearest[place] = apart[place - 1], nearest[place - 1]
-                place -= 1
-            apart[place], nearest[place] = in_view[i, j], j
-            n_found = min(n_found + 1, k)
+            if j != rows[i] and in_view[i, j] < apart[k - 1]:
+                insert(apart, nearest, in_view[i, j], j)
         ranks[:] = 1
         for j in range(in_truth.shape[1]):
             if j == rows[i]:
@@ -271,7 +266,9 @@ class Sketch(NamedTuple):
 
 def sketch(values: FloatArray, weights: IntArray) -> Sketch:
     """The sketch of finite numbers, each counted `weights` times."""
-    return _added(_ordered_bits(values) >> DROPPED_BITS, weights)
+    # Integers in the same order as the doubles; adding 0 makes -0 and +0 the same.
+    ordered = _flipped((np.asarray(values, dtype=np.float64) + 0.0).view(np.int64))
+    return _added(ordered >> DROPPED_BITS, weights)
 
 
 def merged(sketches: list[Sketch]) -> Sketch:
@@ -283,7 +280,10 @@ def quantiles(of: Sketch, shares: FloatArray) -> FloatArray:
     """For each share, the number that this share of all numbers does not exceed."""
     reached = np.cumsum(of.counts)
     places = np.searchsorted(reached, np.asarray(shares) * reached[-1])
-    return _middle(of.bins[np.minimum(places, len(of.bins) - 1)])
+    bins = of.bins[np.minimum(places, len(of.bins) - 1)]
+    middle = _flipped((bins << DROPPED_BITS) + (1 << (DROPPED_BITS - 1))).view(np.float64)
+    # The bin that holds 0 reaches up to the least normal double.
+    return np.asarray(np.where(bins == 0, 0.0, middle))
 
 
 def _added(bins: IntArray, counts: IntArray) -> Sketch:
@@ -295,21 +295,9 @@ def _added(bins: IntArray, counts: IntArray) -> Sketch:
     return Sketch(hit + low, total[hit])
 
 
-def _ordered_bits(values: FloatArray) -> IntArray:
-    """Integers in the same order as the doubles; adding 0 makes -0 and +0 the same."""
-    return _flipped((np.asarray(values, dtype=np.float64) + 0.0).view(np.int64))
-
-
 def _flipped(bits: AnyArray) -> IntArray:
     """Reverse the order of negative doubles, whose bits grow with their size; its own inverse."""
     return np.asarray(np.where(bits < 0, bits ^ MAGNITUDE, bits))
-
-
-def _middle(bins: IntArray) -> FloatArray:
-    bits = (bins << DROPPED_BITS) + (1 << (DROPPED_BITS - 1))
-    middle = _flipped(bits).view(np.float64)
-    # The bin that holds 0 reaches up to the least normal double.
-    return np.asarray(np.where(bins == 0, 0.0, middle))
 
 
 FAR_SHARE = 0.99
@@ -326,16 +314,14 @@ class TwoSampleTest(NamedTuple):
 
 def gap_counts(reference: FloatArray, values: FloatArray, weights: IntArray) -> IntArray:
     """How many values, each counted `weights` times, are below, at and between the rising reference values (s,).
-    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; repeated reference values count
-    0."""
+    Returns (2 s + 1,): below the first, at it, between it and the second, and so on; 0 for repeated ones."""
     left = np.searchsorted(reference, values, side="left")
     at = (left < len(reference)) & (reference[np.minimum(left, len(reference) - 1)] == values)
     return np.bincount(2 * left + at, weights=weights, minlength=2 * len(reference) + 1).astype(np.int64)
 
 
 def largest_gap(reference: FloatArray, counts: IntArray) -> float:
-    """The two-sample Kolmogorov-Smirnov statistic of a batch, given by its `gap_counts`, and the rising reference
-    values (s,); 0 for an empty batch."""
+    """The two-sample Kolmogorov-Smirnov statistic of a batch, given by its `gap_counts`; 0 for an empty batch."""
     n_batch, n_reference = int(counts.sum()), len(reference)
     if not n_batch:
         return 0.0
@@ -356,13 +342,10 @@ def two_sample_test(reference: FloatArray, counts: IntArray, margin: float = 0.0
     statistic = largest_gap(reference, counts)
     effective = max(1, round(n_batch * n_reference / (n_batch + n_reference)))
     beyond = float(scipy.stats.kstwo.sf(max(0.0, statistic - margin), effective))
-    return TwoSampleTest(statistic, min(1.0, max(beyond, _least_p_value(n_batch, n_reference))))
-
-
-def _least_p_value(n_batch: int, n_reference: int) -> float:
-    """The probability that one sample lies wholly beyond the other by chance; not small for a few values."""
+    # The probability that one sample lies wholly beyond the other by chance; not small for a few values.
     fewer = min(n_batch, n_reference)
-    return 2.0 / math.comb(n_batch + n_reference, fewer) if fewer <= FEW else 0.0
+    least = 2.0 / math.comb(n_batch + n_reference, fewer) if fewer <= FEW else 0.0
+    return TwoSampleTest(statistic, min(1.0, max(beyond, least)))
 
 
 def compared(

@@ -32,24 +32,18 @@ def export(run: Run, arrays: list[str], output: Path) -> int:
         raise InvalidInputError(f"array={','.join(arrays)}: a .npy file holds one; choose one, or use Parquet or CSV.")
     if not output.absolute().parent.is_dir():
         raise InvalidInputError(f"output={str(output)!r} is in a folder that does not exist; create it first.")
-    for name in arrays:
-        run.array(name)
-    _require_free_name(run, arrays, output)
+    taken = {column for name in arrays for column in _named_columns(name, run.embedding(name, 0, 1))}
+    id_column = run.manifest["settings"]["id_column"]
+    if output.suffix != ".npy" and id_column in taken:
+        raise InvalidInputError(
+            f"id_column={id_column!r} is also the name of a result; rename it in the source and fit again."
+        )
     with _whole_file(output) as file:
         if output.suffix == ".npy":
             _write_npy(run, arrays[0], file)
         else:
             _write_table(run, arrays, file, output.suffix)
     return run.n_rows
-
-
-def _require_free_name(run: Run, arrays: list[str], output: Path) -> None:
-    taken = {column for name in arrays for column in _named_columns(name, run.embedding(name, 0, 1))}
-    name = run.manifest["settings"]["id_column"]
-    if output.suffix != ".npy" and name in taken:
-        raise InvalidInputError(
-            f"id_column={name!r} is also the name of a result; rename it in the source and fit again."
-        )
 
 
 @contextmanager
@@ -79,19 +73,17 @@ def _write_npy(run: Run, name: str, file: IO[bytes]) -> None:
 
 
 def _write_table(run: Run, arrays: list[str], file: IO[bytes], suffix: str) -> None:
-    writer: Any = None
-    for start, stop in _blocks(run):
-        table = _table(run, arrays, start, stop)
-        writer = writer or _writer(file, table.schema, suffix)
-        writer.write_table(table)
-    writer.close()
-
-
-def _writer(file: IO[bytes], schema: "pa.Schema", suffix: str) -> Any:
     import pyarrow.csv
     import pyarrow.parquet
 
-    return (pyarrow.parquet.ParquetWriter if suffix == ".parquet" else pyarrow.csv.CSVWriter)(file, schema)
+    writer: Any = None
+    for start, stop in _blocks(run):
+        table = _table(run, arrays, start, stop)
+        if writer is None:
+            kind = pyarrow.parquet.ParquetWriter if suffix == ".parquet" else pyarrow.csv.CSVWriter
+            writer = kind(file, table.schema)
+        writer.write_table(table)
+    writer.close()
 
 
 def _table(run: Run, arrays: list[str], start: int, stop: int) -> "pa.Table":

@@ -244,7 +244,12 @@ class Run:
     @property
     def status(self) -> list[StageStatus]:
         """How far each stage of the latest command is, in order."""
-        return [self._stage_status(entry) for entry in run.read_journal(self._store)]
+        found = []
+        for entry in run.read_journal(self._store):
+            ledger = StageLedger(self._store, entry["stage"], entry["digest"])
+            figures, n = ledger.finished(), len(ledger.complete())
+            found.append(StageStatus(**entry, complete=figures is not None, n_committed=n, figures=figures or {}))
+        return found
 
     def seconds_left(self) -> float | None:
         """How long the command under way will take still; None if none is, or nothing is known.
@@ -267,11 +272,6 @@ class Run:
     def damaged(self) -> list[str]:
         """Everything that is not as it was written; empty for a sound run."""
         return run.damaged(self._store)
-
-    def _stage_status(self, entry: Json) -> StageStatus:
-        ledger = StageLedger(self._store, entry["stage"], entry["digest"])
-        figures, n_committed = ledger.finished(), len(ledger.complete())
-        return StageStatus(**entry, complete=figures is not None, n_committed=n_committed, figures=figures or {})
 
     def stage_figures(self, stage: str) -> Json:
         """What a published stage says of itself."""

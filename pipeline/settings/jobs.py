@@ -226,15 +226,10 @@ class StudySettings(FitSettings):
         return tuple(one_of("selections", name, landmark_choices()) for name in value)
 
     @property
-    def has_neighbors(self) -> bool:
-        """Whether the method asks for neighbors at all."""
-        return uses(self.method, "n_neighbors")
-
-    @property
     def tried_neighbors(self) -> tuple[int, ...]:
         """Numbers of neighbors to try, rising; none where the method has none."""
         given = (self.n_neighbors,) if "n_neighbors" in self.model_fields_set else NEIGHBORS
-        return tuple(sorted(self.neighbors or given)) if self.has_neighbors else ()
+        return tuple(sorted(self.neighbors or given)) if uses(self.method, "n_neighbors") else ()
 
     @property
     def tried_selections(self) -> tuple[str, ...]:
@@ -262,11 +257,8 @@ class StudySettings(FitSettings):
                 f"radius={self.radius} cannot be studied on a sample, where points are farther apart than in the whole "
                 "source; leave it out."
             )
-        if self.neighbors and not self.has_neighbors:
+        if self.neighbors and not uses(self.method, "n_neighbors"):
             raise InvalidInputError(f"neighbors means nothing with method={self.method!r}; leave it out.")
-        self._check_landmarks()
-
-    def _check_landmarks(self) -> None:
         low, high = self.n_components + 1, self.sample
         for m in self.tried_landmarks:
             if not low <= m <= high:

@@ -11,7 +11,6 @@ import socket
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pipeline.errors import LeaseHeldError
@@ -43,9 +42,7 @@ class Lease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -57,7 +54,15 @@ def acquire(store: Backend, take_over: bool = False) -> Lease:
         raise LeaseHeldError(
             f"{store} is held by {_described(holder)}. Wait for it to end; if it is gone, run again with --take-over."
         )
-    mine: Json = {**_identity(os.getpid()), "token": uuid.uuid4().hex}
+    # A process is named on a machine since its boot: a number alone is used again.
+    mine: Json = {
+        "host": socket.gethostname(),
+        "boot": _boot_id(),
+        "processes": _process_space(),
+        "pid": os.getpid(),
+        "started": _start_time(os.getpid()),
+        "token": uuid.uuid4().hex,
+    }
     if not objects.create(_key(epoch + 1), mine):
         _, winner = _latest(objects)
         raise LeaseHeldError(f"{store} was taken at this moment by {_described(winner)}; wait for it to end.")
@@ -86,17 +91,6 @@ def _epochs(objects: Objects) -> list[int]:
 
 def _key(epoch: int) -> str:
     return f"lease/{epoch:08d}.json"
-
-
-def _identity(pid: int) -> Json:
-    """What names a process on a machine since its boot; a number alone is used again."""
-    return {
-        "host": socket.gethostname(),
-        "boot": _boot_id(),
-        "processes": _process_space(),
-        "pid": pid,
-        "started": _start_time(pid),
-    }
 
 
 def _is_dead(holder: Json) -> bool:

@@ -6,7 +6,7 @@ chunks says nothing: only what the ledger holds is read.
 """
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from importlib.metadata import version
@@ -182,13 +182,13 @@ class StageLedger:
             return [f"{self.path}/ledger in {self.store} is damaged: a partition's entry is missing or has changed."]
         return []
 
-    def _damaged_arrays(self) -> list[str]:
-        return [
-            problem
-            for entry in self._objects.names(f"{self.path}/ledger")
-            for name, digest in _declared(self.store, f"{self.path}/ledger/{entry}")["arrays"].items()
-            for problem in _array_problems(self.store, f"{self.path}/{name}", digest)
-        ]
+    def _damaged_arrays(self) -> Iterator[str]:
+        for entry in self._objects.names(f"{self.path}/ledger"):
+            for name, digest in _declared(self.store, f"{self.path}/ledger/{entry}")["arrays"].items():
+                try:
+                    yield from open_array(self.store, f"{self.path}/{name}", digest).damaged()
+                except StoreError as error:
+                    yield str(error)
 
     def _commits_digest(self, n_partitions: int) -> str:
         """One digest over every partition's entry."""
@@ -238,10 +238,3 @@ def _cpu() -> str:
 
 def _part_name(name: str, partition: int) -> str:
     return f"{name}-{partition:08d}"
-
-
-def _array_problems(store: Backend, path: str, digest: str) -> list[str]:
-    try:
-        return list(open_array(store, path, digest).damaged())
-    except StoreError as error:
-        return [str(error)]

@@ -92,11 +92,16 @@ def read_journal(store: Backend) -> list[Json]:
 def journaled_paths(store: Backend, beside_published: bool = False) -> list[str]:
     """Paths of the results of the latest command's stages, or only of those that are not published."""
     try:
-        entries = [(entry["stage"], entry["digest"]) for entry in read_journal(store)]
+        entries = _journaled(store)
         published = _published_results(store) if beside_published else {}
     except StoreError:
         return []
     return [f"{stage}/{digest}" for stage, digest in entries if (stage, digest) not in published]
+
+
+def _journaled(store: Backend) -> list[tuple[str, str]]:
+    """Stage and digest of the latest command's results."""
+    return [(entry["stage"], entry["digest"]) for entry in read_journal(store)]
 
 
 def write_plan(store: Backend, seconds: Mapping[str, float]) -> None:
@@ -135,8 +140,7 @@ def publish(store: Backend, manifest: Json, ledgers: list[StageLedger], version:
 
 
 def _as_version(value: Json, name: str | None, current: Json | None, kept: Mapping[str, Json]) -> Json:
-    """A state with its name and number. One that was published before has them still; a run that is only fitted has
-    none to be kept apart."""
+    """A state with its name and number, those it was published with before; a run that is only fitted has none."""
     known = [*([] if current is None else [current]), *kept.values()]
     for state in known:
         if {key: entry for key, entry in state.items() if key not in ("version", "number")} == value:
@@ -169,7 +173,7 @@ def read_manifest(store: Backend) -> Json | None:
 
 def published_manifest(store: Backend, version: str | None = None) -> Json:
     """What is published, under a version's name if one is given; an error if there is no such thing."""
-    manifest = read_manifest(store) if version is None else read_version(store, version)
+    manifest = read_manifest(store) if version is None else _read_version(store, version)
     if manifest is not None:
         return manifest
     if version is None:
@@ -195,8 +199,7 @@ def states(store: Backend) -> list[Json]:
     return sorted(known.values(), key=version_number)
 
 
-def read_version(store: Backend, name: str) -> Json | None:
-    """The manifest of a version."""
+def _read_version(store: Backend, name: str) -> Json | None:
     if not VERSION_NAME.fullmatch(name):
         return None
     with suppress(StoreError):  # a damaged manifest does not hide the versions before it
@@ -229,19 +232,15 @@ def published_ledger(store: Backend, manifest: Json, stage: str) -> StageLedger:
 
 def damaged(store: Backend) -> list[str]:
     """Everything in the published state, in a version or in what is under way that is not as it was written."""
-    published = _published_results(store)
-    problems = []
-    for (stage, digest), seal in published.items():
-        problems.extend(StageLedger(store, stage, digest).damaged(seal))
-    for entry in read_journal(store):
-        if (entry["stage"], entry["digest"]) not in published:
-            problems.extend(StageLedger(store, entry["stage"], entry["digest"]).damaged())
-    return problems
+    seals: dict[tuple[str, str], str | None] = {**_published_results(store)}
+    for stage_and_digest in _journaled(store):
+        seals.setdefault(stage_and_digest, None)
+    return [problem for result, seal in seals.items() for problem in StageLedger(store, *result).damaged(seal)]
 
 
 def superseded(store: Backend, stages: Sequence[str]) -> list[str]:
     """Paths of these stages' results that no published state, no version and no command under way uses."""
-    used = {*_published_results(store), *((entry["stage"], entry["digest"]) for entry in read_journal(store))}
+    used = {*_published_results(store), *_journaled(store)}
     objects = Objects(store)
     found = ((stage, name) for stage in stages for name in objects.names(stage) if DIGEST.fullmatch(name))
     return [f"{stage}/{digest}" for stage, digest in found if (stage, digest) not in used]

@@ -1,5 +1,4 @@
-"""New points in the landmarks' space: projection, restricted reconstruction alone or jointly, and the arc between
-them."""
+"""New points in the landmarks' space: projection, restricted reconstruction (also joint), the arc between them."""
 
 from pipeline.numerics.extension.reconstruction import Reconstruction as Reconstruction
 from pipeline.numerics.extension.reconstruction import (

@@ -3,12 +3,11 @@
 Kernel mapping [G eq. 42-51]: y(x) = sum_j alpha_j k_j(x) / sum_l k_l(x), k_j(x) = exp(-d(x, x_j)^2 / (2 sigma_j^2)).
 sigma_j is gamma (`width_factor`) times landmark j's distance to the nearest other, at most three times the median of
 those: the kernel of an isolated landmark would cover everything, and the coefficients alpha (m, d), which make the
-landmarks come out at their own coordinates, would blow up. gamma is 1, 1/2 or 1/4, whichever best places every fifth
-landmark by the others: where all landmarks are about equally far apart, kernels of width 1 reach all of them, and the
-coefficients blow up too; a gamma of 2 had ten times the error on a plane. Coinciding landmarks share a place: alpha is
-then the shortest least-squares solution [G eq. 46-49]. Exponents are relative to the largest, so a point far from all
-landmarks gets the coefficients of the nearest one in units of the widths. That distance is the residual: 0 at a
-landmark, above about 1 / gamma farther away than landmarks are from each other.
+landmarks come out at their own coordinates, would blow up, as they do where landmarks are about equally far apart and
+kernels of width 1 reach all of them. So gamma is 1, 1/2 or 1/4, whichever best places every fifth landmark by the
+others. Coinciding landmarks share a place: alpha is then the shortest least-squares solution [G eq. 46-49]. Exponents
+are relative to the largest, so a point far from all landmarks gets the coefficients of the nearest one in units of the
+widths. That distance is the residual: 0 at a landmark, above about 1 / gamma beyond the landmarks' own distances.
 
 Cubic radial basis functions with a linear part [M eq. 14; sec. 5]:
 
@@ -123,8 +122,7 @@ def normalized_kernel(to_landmarks: FloatArray, widths: FloatArray) -> FloatArra
 
 def interpolating_coefficients(system: FloatArray, values: FloatArray) -> FloatArray:
     """x (n, d) with system (n, n) x = values (n, d), or the shortest least-squares solution if that misses by more than
-    MISFIT. The latter ignores singular values below n times the rounding of the largest. One thread: bytes depend on
-    their number."""
+    MISFIT. One thread: bytes depend on their number."""
     with threadpool_limits(1, "blas"):
         try:
             solution = np.linalg.solve(system, values)

@@ -9,7 +9,7 @@ between projection and reconstruction. nearest: distance to the nearest fitted p
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,8 +61,8 @@ def _squared_lengths(rows: FloatArray) -> FloatArray:
 
 def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatArray:
     """The columns of TRUST (p, 4) in the user's units, 2^exponent; residual and multiplier are squared lengths."""
-    squares = [np.ldexp(part, 2 * exponent) for part in (result.residual, result.multiplier)]
-    return np.stack([*squares, *(np.ldexp(part, exponent) for part in (result.gap, nearest))], axis=1)
+    columns = np.stack([result.residual, result.multiplier, result.gap, nearest], axis=1)
+    return np.asarray(np.ldexp(columns, np.array([2, 2, 1, 1]) * exponent))
 
 
 class Answer(NamedTuple):
@@ -71,14 +71,6 @@ class Answer(NamedTuple):
     coordinates: FloatArray
     trust: FloatArray
     ambiguous: BoolArray
-
-
-class Sums(Protocol):
-    """Collects the dissimilarities of p points to the landmarks, some landmarks at a time, in their order."""
-
-    def add(self, to_landmarks: AnyArray) -> None: ...
-
-    def answer(self) -> Answer: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +100,8 @@ class Answers:
         """Whether points are given by affinities to the landmarks, which grow as points come nearer."""
         return bool(getattr(self.model, "affinity", False))
 
-    def begin(self, n_points: int) -> Sums:
-        """A collector of the points' dissimilarities."""
+    def begin(self, n_points: int) -> "_ClassicalSums | _WholeRows":
+        """A collector of the points' dissimilarities to the landmarks, some landmarks at a time, in their order."""
         if isinstance(self.model, LandmarkModel):
             return _ClassicalSums(self.model, self.weight, n_points)
         return _WholeRows(self.model)

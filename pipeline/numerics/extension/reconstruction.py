@@ -260,8 +260,7 @@ class _JointProblem:
 
 
 def _best_factor(gram: FloatArray, inner: FloatArray) -> FloatArray:
-    """The (k, d) configuration nearest to the Gram matrix, rotated to agree with C: the right start when its term
-    dominates."""
+    """The configuration (k, d) nearest to the Gram matrix, rotated to agree with C: right if its term dominates."""
     k, d = inner.shape
     eigenvalues, vectors = np.linalg.eigh(gram)
     top = min(k, d)

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.neighbors.products import insert
 from pipeline.types import AnyArray, FloatArray
 
 # Interleaved sums: enough to keep a processor's vector units busy.
@@ -79,9 +80,8 @@ def padded(per_landmark: FloatArray) -> FloatArray:
 def settle(
     frame: Frame, rows: FloatArray, intervals: tuple[FloatArray, FloatArray], weights: FloatArray, slack: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Place p points by their dissimilarities (p, m), the intervals that these stand for, and weights (p, m); return
-    coordinates (p, d) and residuals (p,), the root mean squares of d - c. The descent that starts beside the nearest
-    landmark wins ties."""
+    """Coordinates (p, d) and residuals (p,), the root mean squares of d - c, of points by their dissimilarities (p, m),
+    these as intervals, and weights (p, m). The descent that starts beside the nearest landmark wins ties."""
     return _settled(frame, rows, padded(np.stack([*intervals, weights], axis=1)), slack)
 
 
@@ -134,16 +134,11 @@ def _counting(frame: Frame, given: Given) -> tuple[Frame, Given, Room]:
 @compiled
 def _list_nearest(row: AnyArray, nearest: AnyArray) -> int:
     """Fill in the landmarks with the least dissimilarities, rising, ties by number; return how many."""
-    n = 0
+    distances = np.full(len(nearest), np.inf)
     for i in range(len(row)):
-        if n < len(nearest) or row[i] < row[nearest[n - 1]]:
-            n = min(n + 1, len(nearest))
-            place = n - 1
-            while place > 0 and row[i] < row[nearest[place - 1]]:
-                nearest[place] = nearest[place - 1]
-                place -= 1
-            nearest[place] = i
-    return n
+        if row[i] < distances[-1]:
+            insert(distances, nearest, row[i], i)
+    return min(len(row), len(nearest))
 
 
 @compiled
@@ -196,9 +191,8 @@ def _set_start(frame: Frame, given: Given, projection: AnyArray, nearest: AnyArr
 
 @compiled
 def _descend(frame: Frame, given: Given, ends: AnyArray, room: Room) -> tuple[float, float]:
-    """Damped Newton steps from room.vectors[0], in place; the value and the squared misfit at the end. The value is
-    infinite if y came to the end of an earlier descent. No second derivative exceeds 2 sum w, so damping of that size
-    makes any step a descent."""
+    """Damped Newton steps from room.vectors[0], in place; the value, infinite where an earlier descent ended, and the
+    squared misfit. No second derivative exceeds 2 sum w, so damping of that size makes any step a descent."""
     y, step, trial = room.vectors[0], room.vectors[2], room.vectors[3]
     bound, damping = 2.0 * _sum(given[2], room.lanes), 0.0
     value, misfit, rounding = _evaluate(y, frame.columns, given, room)

@@ -100,7 +100,10 @@ def choose_by_points(kind: str, points: ArrayLike, n_landmarks: int, seed: int, 
     if kind == "kmeans":
         chosen = _nearest_to_centers(candidates, candidates[_spread(column, len(candidates), m, seed)])
     elif kind == "trace":
-        chosen = trace_greedy(_gram(candidates), m)
+        centered = candidates - candidates.mean(axis=0, dtype=np.float64)
+        with threadpool_limits(1, "blas"):
+            gram = centered @ centered.T
+        chosen = trace_greedy(gram, m)
     else:
         chosen = _pivots(column, len(candidates), m, seed, gamma, exponent)
     return np.asarray(distinct[_continued(column, len(candidates), chosen, m)])
@@ -177,27 +180,18 @@ def _continued(column: Column, n_candidates: int, chosen: IntArray, n_landmarks:
 
 
 def _nearest_to_centers(points: AnyArray, start: AnyArray) -> IntArray:
-    """For every center the nearest candidate that is not taken yet; none if all near ones are taken."""
-    _, nearest = nearest_neighbors(points, _centers(points, start), min(len(points), SNAPPED_TO))
+    """For the center of every cluster the nearest candidate that is not taken yet; none if all near ones are taken.
+    k-means starts from given centers (m, D)."""
+    offset = points.mean(axis=0, dtype=np.float64)
+    sample, first = (np.ascontiguousarray(array - offset, dtype=np.float32) for array in (points, start))
+    centers = kmeans(sample, len(start), ITERATIONS, start=first) + offset
+    _, nearest = nearest_neighbors(points, centers, min(len(points), SNAPPED_TO))
     taken: dict[int, None] = {}
     for places in nearest.tolist():
         free = next((place for place in places if place not in taken), None)
         if free is not None:
             taken[free] = None
     return np.array(list(taken), dtype=np.int64)
-
-
-def _centers(points: AnyArray, start: AnyArray) -> FloatArray:
-    """k-means from given centers (m, D), on one thread: the bytes depend on their number."""
-    offset = points.mean(axis=0, dtype=np.float64)
-    sample, first = (np.ascontiguousarray(array - offset, dtype=np.float32) for array in (points, start))
-    return np.asarray(kmeans(sample, len(start), ITERATIONS, start=first) + offset)
-
-
-def _gram(points: AnyArray) -> FloatArray:
-    centered = points - points.mean(axis=0, dtype=np.float64)
-    with threadpool_limits(1, "blas"):
-        return np.asarray(centered @ centered.T)
 
 
 def _medoids(squared: FloatArray, n_landmarks: int, seed: int) -> IntArray:

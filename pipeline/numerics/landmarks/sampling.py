@@ -4,10 +4,9 @@ a subset of objects whose distances predict those to the others, by kernel semi-
 Held-out rows are training rows treated as new: their distances to the landmarks go through their nearest other points.
 Rows are drawn by a hash of their number, whatever the order and the batches in which they come. A point's key is the
 least hash of its rows, and the points with the least keys are the anchors. So the rows of anchors are those with hashes
-up to a threshold, and rows in any range beyond relate to the anchors like new rows of the same kind, duplicates
-included. Anchors are farther apart than other points, and near ones may be on different turns of the data. Their
-distances to the landmarks tell: by the triangle inequality, no path between two points is shorter than the difference
-of their distances to any landmark.
+up to a threshold, and rows in any range beyond relate to the anchors like new rows, duplicates included. Near anchors
+may be on different turns of the data. Their distances to the landmarks tell: by the triangle inequality, no path
+between two points is shorter than the difference of their distances to any landmark.
 
 A Hilbertian distance d belongs to a kernel k(q, q') = g(q) - d^2(q, q')/2 + g(q') [E eq. 3]. Where evaluating d is
 slow, a new object q is compared only with the m members of a subset R, and its distances to all n members of Q are

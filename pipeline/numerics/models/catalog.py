@@ -24,7 +24,8 @@ from pipeline.numerics import checks
 from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
 from pipeline.numerics.mds import LandmarkModel, Model, classical_mds, double_centered
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
-from pipeline.numerics.models.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding
+from pipeline.numerics.models.metrics import automatic_gamma_of
+from pipeline.numerics.models.spectral import NystromPlacer, laplacian_eigenmaps, spectral_embedding
 from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
 from pipeline.types import AnyArray, FloatArray
 
@@ -166,21 +167,14 @@ def _spectral(choice: Choice, between: FloatArray) -> Model:
 
 
 def _lle(choice: Choice, between: FloatArray) -> Model:
-    _require_fewer("n_neighbors", choice.n_neighbors, len(between))
     return locally_linear(between, choice.n_components, choice.n_neighbors, choice.regularization)
 
 
 def _sammon(choice: Choice, between: FloatArray) -> Model:
-    _require_fewer("stress_neighbors", choice.stress_neighbors, len(between))
-    return sammon(between, choice.n_components, choice.stress_neighbors)
-
-
-def _require_fewer(name: str, n_neighbors: int | None, n_landmarks: int) -> None:
-    if n_neighbors is not None and n_neighbors >= n_landmarks:
-        raise InvalidInputError(
-            f"{name}={n_neighbors} is out of range; neighbors are taken among the {n_landmarks} landmarks: use one "
-            f"from 1 to {n_landmarks - 1}, or more landmarks."
-        )
+    k, m = choice.stress_neighbors, len(between)
+    if k is not None:
+        checks.integer_in_range("stress_neighbors", k, 1, m - 1, f"neighbors are taken among the {m} landmarks")
+    return sammon(between, choice.n_components, k)
 
 
 _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE, KERNELS, METRICS
 from pipeline.numerics import checks
-from pipeline.numerics.compiled import compiled
+from pipeline.numerics.compiled import compiled, inlined
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
 # Metrics for which only the direction of a row counts: scaling the data does not change them.
@@ -92,7 +92,11 @@ def checked_vectors(points: ArrayLike, landmarks: ArrayLike) -> tuple[AnyArray, 
 
 def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[FloatArray, FloatArray]:
     """Both with every row divided by its length; an error that names `metric` if a row is zero."""
-    return _unit_rows("points", points, metric), _unit_rows("landmarks", landmarks, metric)
+    units, has_length = unit_rows(points)
+    _require_lengths("points", has_length, metric)
+    marks, have_lengths = unit_rows(landmarks)
+    _require_lengths("landmarks", have_lengths, metric)
+    return units, marks
 
 
 def _checked(name: str, values: ArrayLike) -> AnyArray:
@@ -110,12 +114,6 @@ def require_directions(name: str, rows: AnyArray, metric: str, numbers: IntArray
     if metric in SCALE_FREE:
         has_length = np.ptp(rows, axis=1) > 0 if metric == "correlation" else rows.any(axis=1)
         _require_lengths(name, np.asarray(has_length, dtype=np.bool_), metric, numbers)
-
-
-def _unit_rows(name: str, rows: AnyArray, metric: str) -> FloatArray:
-    units, has_length = unit_rows(rows)
-    _require_lengths(name, has_length, metric)
-    return units
 
 
 def _require_lengths(name: str, has_length: BoolArray, metric: str, numbers: IntArray | None = None) -> None:
@@ -136,8 +134,7 @@ def _totals(points: AnyArray, landmarks: AnyArray, kind: int) -> FloatArray:
 
 
 def _side_by_side(landmarks: AnyArray) -> FloatArray:
-    """(blocks, D, LANDMARKS_PER_BLOCK), padded with zeros: landmarks to whole blocks, D to whole passes. A column of
-    zeros adds exactly nothing to any total."""
+    """(blocks, D, LANDMARKS_PER_BLOCK), padded to whole blocks and passes with zeros, which add exactly nothing."""
     m, n_columns = landmarks.shape
     n_blocks, n_passes = -(-m // LANDMARKS_PER_BLOCK), -(-n_columns // COLUMNS_PER_PASS)
     padded = np.zeros((n_blocks * LANDMARKS_PER_BLOCK, n_passes * COLUMNS_PER_PASS))
@@ -166,50 +163,22 @@ def _accumulate(points: AnyArray, blocks: AnyArray, kind: int, totals: AnyArray)
 def _add_tile(x: AnyArray, tile: AnyArray, kind: int, totals: AnyArray) -> None:
     for k in range(0, len(tile), COLUMNS_PER_PASS):
         columns = tile[k : k + COLUMNS_PER_PASS]
-        if kind == SQUARES:
-            _add_squares(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
-        elif kind == SIZES:
-            _add_sizes(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
-        elif kind == LARGEST:
-            _keep_largest(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
-        else:
-            _add_products(totals, columns, x[k], x[k + 1], x[k + 2], x[k + 3])
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        # The compiler takes the kind, which is the same for all, out of the loop.
+        for j in range(len(totals)):
+            total = _with_term(totals[j], kind, x0, columns[0, j])
+            total = _with_term(total, kind, x1, columns[1, j])
+            total = _with_term(total, kind, x2, columns[2, j])
+            totals[j] = _with_term(total, kind, x3, columns[3, j])
 
 
-@compiled
-def _add_squares(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
-    for j in range(len(totals)):
-        total = totals[j] + (x0 - columns[0, j]) * (x0 - columns[0, j])
-        total = total + (x1 - columns[1, j]) * (x1 - columns[1, j])
-        total = total + (x2 - columns[2, j]) * (x2 - columns[2, j])
-        totals[j] = total + (x3 - columns[3, j]) * (x3 - columns[3, j])
-
-
-@compiled
-def _add_sizes(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
-    for j in range(len(totals)):
-        total = totals[j] + abs(x0 - columns[0, j])
-        total = total + abs(x1 - columns[1, j])
-        total = total + abs(x2 - columns[2, j])
-        totals[j] = total + abs(x3 - columns[3, j])
-
-
-@compiled
-def _keep_largest(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
-    for j in range(len(totals)):
-        total = max(totals[j], abs(x0 - columns[0, j]))
-        total = max(total, abs(x1 - columns[1, j]))
-        total = max(total, abs(x2 - columns[2, j]))
-        totals[j] = max(total, abs(x3 - columns[3, j]))
-
-
-@compiled
-def _add_products(totals: AnyArray, columns: AnyArray, x0: float, x1: float, x2: float, x3: float) -> None:
-    for j in range(len(totals)):
-        total = totals[j] + x0 * columns[0, j]
-        total = total + x1 * columns[1, j]
-        total = total + x2 * columns[2, j]
-        totals[j] = total + x3 * columns[3, j]
+@inlined
+def _with_term(total: float, kind: int, x: float, y: float) -> float:
+    if kind == SQUARES:
+        return total + (x - y) * (x - y)
+    if kind == SIZES:
+        return total + abs(x - y)
+    return max(total, abs(x - y)) if kind == LARGEST else total + x * y
 
 
 @compiled
@@ -260,9 +229,8 @@ def _centered(rows: AnyArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0). gamma is
-    for "rbf" and "polynomial"; degree and constant for "polynomial", which is a kernel only if the constant is not
-    negative."""
+    """One of KERNELS with its parameters, named as in scikit-learn's pairwise kernels (`constant` is coef0, which must
+    not be negative)."""
 
     name: str
     gamma: float = 1.0
@@ -275,8 +243,7 @@ class Kernel:
             checks.require_parameter(name, getattr(self, name))
 
     def dissimilarities(self, points: ArrayLike, landmarks: ArrayLike) -> FloatArray:
-        """Dissimilarities (p, m), not squared, of points (p, D) to landmarks (m, D); 0 between equal rows. A row's
-        bytes do not depend on other rows."""
+        """Dissimilarities (p, m), not squared, of points (p, D) to landmarks (m, D); 0 between equal rows."""
         rows, marks = checked_vectors(points, landmarks)
         if self.name == "linear":
             return euclidean(rows, marks)

@@ -135,18 +135,15 @@ class MonotoneStress:
     def _disparities(self, distances: FloatArray) -> tuple[Regression, FloatArray, AnyArray]:
         """The regression, its disparities (m, m) and the pools (m, m)."""
         values = distances.ravel()[self._order]
-        found = scipy.optimize.isotonic_regression(self._with_sorted_classes(values))
+        in_classes = values.copy()
+        for start, stop in self._large:
+            in_classes[start:stop].sort()
+        _sort_slices(in_classes, self._small)
+        found = scipy.optimize.isotonic_regression(in_classes)
         regression = Regression(np.asarray(found.x), np.asarray(found.blocks))
         pool = np.repeat(np.arange(len(regression.bounds) - 1, dtype=np.int32), np.diff(regression.bounds))
         order = self._order, self._starts
         return regression, *_scattered(len(distances), values, *order, regression.disparities, pool)
-
-    def _with_sorted_classes(self, values: FloatArray) -> FloatArray:
-        values = values.copy()
-        for start, stop in self._large:
-            values[start:stop].sort()
-        _sort_slices(values, self._small)
-        return values
 
 
 def _centered(columns: FloatArray) -> FloatArray:

@@ -35,7 +35,6 @@ from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.mds import Placement, add_multiple, count_positive, eigenpairs, with_fixed_signs
-from pipeline.numerics.models.metrics import automatic_gamma_of as automatic_gamma_of
 from pipeline.numerics.models.metrics import squared_distances, unit_rows
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -93,12 +92,11 @@ class NystromPlacer:
 def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
     """Embed landmarks by dissimilarities (m, m), not squared, like scikit-learn's SpectralEmbedding; with `affinity`,
     `between` holds the affinities themselves, and gamma is not used."""
-    kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=False)
-    degrees = _degrees(kernel)
+    kernel, degrees = _normalized_kernel(between, n_components, gamma, affinity, clustering=False)
     trivial = np.sqrt(degrees / degrees.sum())
     # Removed from the spectrum rather than skipped: among groups without affinity 1 is a repeated eigenvalue, and the
     # first vector of its space is arbitrary.
-    eigenvalues, vectors = eigenpairs(_normalized(kernel, degrees) - np.multiply.outer(trivial, trivial))
+    eigenvalues, vectors = eigenpairs(kernel - np.multiply.outer(trivial, trivial))
     others = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))
     spectrum = np.concatenate([[1.0], others])
     _require_positive(n_components, count_positive(spectrum) - 1, "besides the trivial one")
@@ -108,9 +106,8 @@ def laplacian_eigenmaps(between: ArrayLike, n_components: int, gamma: float, aff
 
 def spectral_embedding(between: ArrayLike, n_components: int, gamma: float, affinity: bool = False) -> NystromPlacer:
     """Eigenvectors for spectral clustering, the first included [B sec. 2.2]; arguments as for `laplacian_eigenmaps`."""
-    kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering=True)
-    degrees = _degrees(kernel)
-    spectrum, vectors = eigenpairs(_normalized(kernel, degrees))
+    kernel, degrees = _normalized_kernel(between, n_components, gamma, affinity, clustering=True)
+    spectrum, vectors = eigenpairs(kernel)
     _require_positive(n_components, count_positive(spectrum), "in all")
     coordinates = np.ascontiguousarray(with_fixed_signs(vectors[:, :n_components]))
     return NystromPlacer(coordinates, spectrum[:n_components].copy(), spectrum, degrees, float(gamma), affinity, True)
@@ -189,7 +186,11 @@ def _landmark_kernel(
     return affinities if clustering else np.where(matrix == 0, 0.0, affinities)
 
 
-def _degrees(kernel: FloatArray) -> FloatArray:
+def _normalized_kernel(
+    between: ArrayLike, n_components: int, gamma: float, affinity: bool, clustering: bool
+) -> tuple[FloatArray, FloatArray]:
+    """K_ij / sqrt(S_i S_j) between landmarks (m, m), and the degrees S (m,)."""
+    kernel = _landmark_kernel(between, n_components, gamma, affinity, clustering)
     degrees = kernel.sum(axis=1)
     alone = np.flatnonzero(degrees < SMALLEST_DEGREE)
     if len(alone):
@@ -197,12 +198,8 @@ def _degrees(kernel: FloatArray) -> FloatArray:
             f"{len(alone)} landmarks have no affinity to any other, first {', '.join(map(str, alone[:5]))}; use a "
             "smaller gamma, so that affinities reach farther, or leave those landmarks out."
         )
-    return np.asarray(degrees)
-
-
-def _normalized(kernel: FloatArray, degrees: FloatArray) -> FloatArray:
     roots = np.sqrt(degrees)
-    return np.asarray(kernel / np.multiply.outer(roots, roots))
+    return kernel / np.multiply.outer(roots, roots), degrees
 
 
 def _require_positive(n_components: int, available: int, which: str) -> None:

@@ -18,7 +18,7 @@ smallest positive one, and a millionth of the largest.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -168,7 +168,7 @@ class _Problem:
     weights: FloatArray | None = None
     weight_floor: float = 0.0
     n_neighbors: int = 0
-    neighbor_radii: FloatArray | None = None
+    neighbor_radii: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def at(self, coordinates: FloatArray) -> Point:
         return self.objective.at(np.ascontiguousarray(coordinates.T))
@@ -181,8 +181,7 @@ class _Problem:
         fitted = MonotoneMap(empty, empty, empty)
         if isinstance(self.objective, MonotoneStress) and isinstance(point, MonotonePoint):
             fitted = self.objective.map_of(point)
-        radii = empty if self.neighbor_radii is None else self.neighbor_radii
-        rule = self.weight_floor, self.n_neighbors, radii, *fitted
+        rule = self.weight_floor, self.n_neighbors, self.neighbor_radii, *fitted
         return StressPlacer(self.kind, coordinates, stress, raw_stress, stress, 0, False, *rule)
 
     def _figures(self, point: Point) -> tuple[float, float]:

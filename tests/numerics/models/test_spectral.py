@@ -11,9 +11,9 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.models import spectral
+from pipeline.numerics.models.metrics import automatic_gamma_of
 from pipeline.numerics.models.spectral import (
     NO_CLUSTER,
-    automatic_gamma_of,
     cluster_centers,
     cluster_labels,
     laplacian_eigenmaps,
