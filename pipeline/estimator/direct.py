@@ -22,12 +22,12 @@ from pipeline.estimator.base import (
 )
 from pipeline.methods import named, uses
 from pipeline.numerics import checks
+from pipeline.numerics.checks import Entries
 from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities, chosen_rows
 from pipeline.numerics.models import metrics
 from pipeline.types import AnyArray, FloatArray, IntArray
 
-# Rows of a matrix whose symmetry is checked at a time.
-ROWS_PER_BLOCK = 512
+NOT_ITSELF = "the dissimilarity of a point to itself must be 0: check whether these are similarities"
 
 
 class Measure(ABC):
@@ -67,45 +67,30 @@ class VectorMeasure(Measure):
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionMetric(Measure):
-    """By a function of the user's, called once for every row and every landmark (m, D)."""
+class FunctionMeasure(Measure):
+    """By a function of the user's, called once for every row and every landmark (m, D): a metric, or a kernel, by the
+    dissimilarities that it induces; `own` (m,) is what a kernel says of landmarks and themselves."""
 
+    argument: str
     function: Comparing
     landmarks: AnyArray
+    own: FloatArray | None = None
     exponent: int = 0
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
-        return np.asarray(np.ldexp(self.values(rows), -self.exponent))
+        return self.dissimilarities(*self.compared(rows))
 
-    def values(self, rows: AnyArray) -> FloatArray:
-        """What it says of rows and landmarks (p, m)."""
-        return _table("metric", self.function, rows, self.landmarks)
+    def compared(self, rows: AnyArray) -> tuple[FloatArray, FloatArray | None]:
+        """What it says of rows and landmarks (p, m), and if it is a kernel, of every row and itself (p,)."""
+        values = _table(self.argument, self.function, rows, self.landmarks)
+        if self.argument == "metric":
+            return values, None
+        return values, np.array([_table("kernel", self.function, row[None], row[None])[0, 0] for row in rows])
 
-
-@dataclass(frozen=True, eq=False)
-class FunctionKernel(Measure):
-    """By the dissimilarities that a function of the user's, an inner product, induces; `own` (m,) are the landmarks'
-    with themselves."""
-
-    function: Comparing
-    landmarks: AnyArray
-    own: FloatArray
-    exponent: int = 0
-
-    def to_landmarks(self, rows: AnyArray) -> FloatArray:
-        return self.induced(self.values(rows), self.of_themselves(rows))
-
-    def values(self, rows: AnyArray) -> FloatArray:
-        """What it says of rows and landmarks (p, m)."""
-        return _table("kernel", self.function, rows, self.landmarks)
-
-    def of_themselves(self, rows: AnyArray) -> FloatArray:
-        """What it says of every row and itself (p,)."""
-        return np.array([_table("kernel", self.function, row[None], row[None])[0, 0] for row in rows])
-
-    def induced(self, values: FloatArray, own: FloatArray) -> FloatArray:
-        scaled = (np.ldexp(part, -2 * self.exponent) for part in (values, own, self.own))
-        return metrics.dissimilarities_from_similarities(*scaled)
+    def dissimilarities(self, values: FloatArray, own: FloatArray | None) -> FloatArray:
+        if own is None or self.own is None:
+            return np.asarray(np.ldexp(values, -self.exponent))
+        return metrics.dissimilarities_from_similarities(values, own, self.own, self.exponent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +159,13 @@ def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
 def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     require_dissimilarities(X)
     m = settings.landmark_count(len(X), f"X has {len(X)} rows")
-    chosen = chosen_by_dissimilarities(
-        settings.landmark_selection, len(X), lambda rows: _symmetrized(X[np.ix_(rows, rows)], are_lengths=True), m, seed
-    )
+
+    def between(rows: IntArray) -> FloatArray:
+        return checks.symmetrized(X[np.ix_(rows, rows)], zero_diagonal=True)
+
+    chosen = chosen_by_dissimilarities(settings.landmark_selection, len(X), between, m, seed)
     measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
-    between = symmetric("X", X[np.ix_(chosen, chosen)], chosen, are_lengths=True)
-    scaled = np.ldexp(between, -measure.exponent)
+    scaled = np.ldexp(between(chosen), -measure.exponent)
     measured = Measured(measure, scaled, lambda chunk: _with_zeros(measure.to_landmarks(X[chunk]), chosen, chunk))
     return Fitted(*_embedded(settings, measured, X.shape, len(X)), chosen)
 
@@ -202,10 +188,8 @@ def _embedded(
 def _measured(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
     if settings.function is None:
         return _by_vectors(settings, X, points, chosen)
-    rows = X[points.first_rows]
-    if uses(settings.method, "kernel"):
-        return _by_kernel_function(settings.function, rows, points.first_rows, chosen)
-    return _by_metric_function(settings.function, rows, points.first_rows, chosen)
+    argument = "kernel" if uses(settings.method, "kernel") else "metric"
+    return _by_function(argument, settings.function, X[points.first_rows], points.first_rows, chosen)
 
 
 def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
@@ -225,23 +209,22 @@ def _kernel(settings: Settings, landmarks: FloatArray, exponent: int) -> metrics
     return metrics.Kernel(str(settings.kernel), found, settings.degree, settings.constant)
 
 
-def _by_metric_function(function: Comparing, rows: AnyArray, numbers: IntArray, chosen: IntArray) -> Measured:
-    metric = FunctionMetric(function, rows[chosen])
-    values = metric.values(rows)
-    metric = replace(metric, exponent=_exponent("metric", values))
-    require_zero_diagonal("metric", values[chosen], numbers[chosen])
-    between = symmetric("metric", values[chosen], numbers[chosen], are_lengths=True)
-    scaled = np.ldexp(values, -metric.exponent)
-    return Measured(metric, np.ldexp(between, -metric.exponent), scaled.__getitem__)
-
-
-def _by_kernel_function(function: Comparing, rows: AnyArray, numbers: IntArray, chosen: IntArray) -> Measured:
-    kernel = FunctionKernel(function, rows[chosen], np.empty(0))
-    values, own = kernel.values(rows), kernel.of_themselves(rows)
-    kernel = replace(kernel, own=own[chosen], exponent=max(_exponent("kernel", part) for part in (values, own)) // 2)
-    between = symmetric("kernel", values[chosen], numbers[chosen], are_lengths=False)
-    induced = kernel.induced(values, own)
-    return Measured(kernel, kernel.induced(between, own[chosen]), induced.__getitem__, signed=True)
+def _by_function(argument: str, function: Comparing, rows: AnyArray, numbers: IntArray, chosen: IntArray) -> Measured:
+    measure = FunctionMeasure(argument, function, rows[chosen])
+    values, own = measure.compared(rows)
+    between = Entries(argument, values[chosen], numbers[chosen], numbers[chosen])
+    is_metric, own_between = own is None, None
+    if own is None:
+        measure = replace(measure, exponent=_exponent(argument, values))
+        checks.require_zero_diagonal(between, NOT_ITSELF, are_lengths=True)
+    else:
+        own_between = own[chosen]
+        exponent = max(_exponent(argument, part) for part in (values, own)) // 2
+        measure = replace(measure, own=own_between, exponent=exponent)
+    checks.require_symmetric(between, are_lengths=is_metric)
+    exact = checks.symmetrized(between.matrix, zero_diagonal=is_metric)
+    of_points = measure.dissimilarities(values, own)
+    return Measured(measure, measure.dissimilarities(exact, own_between), of_points.__getitem__, signed=not is_metric)
 
 
 def _exponent(argument: str, values: AnyArray) -> int:
@@ -251,20 +234,6 @@ def _exponent(argument: str, values: AnyArray) -> int:
     return int(np.frexp(largest)[1])
 
 
-def _symmetrized(values: AnyArray, are_lengths: bool) -> FloatArray:
-    matrix = values.astype(np.float64)
-    matrix = (matrix + matrix.T) / 2
-    if are_lengths:
-        np.fill_diagonal(matrix, 0.0)
-    return matrix
-
-
-def symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: bool) -> FloatArray:
-    """Values (m, m) between some rows, exactly symmetric if they are so up to rounding; lengths get a zero diagonal."""
-    require_symmetric(name, values, rows, are_lengths)
-    return _symmetrized(values, are_lengths)
-
-
 def require_dissimilarities(X: AnyArray) -> None:
     """Refuse what cannot be the dissimilarities (n, n) between all points, with the largest deviation and where."""
     require_square(X)
@@ -272,46 +241,15 @@ def require_dissimilarities(X: AnyArray) -> None:
     if not X.any():
         raise InvalidInputError("X is 0 everywhere; there is nothing to embed.")
     checks.require_not_too_small("X", X)
-    require_zero_diagonal("X", X, np.arange(len(X)))
-    require_symmetric("X", X, np.arange(len(X)), are_lengths=True)
+    checks.require_zero_diagonal(Entries("X", X), NOT_ITSELF, are_lengths=True)
+    checks.require_symmetric(Entries("X", X), are_lengths=True)
 
 
 def require_nonnegative(X: AnyArray) -> None:
     if X.min() < 0:
-        i, j = (int(place) for place in np.unravel_index(int(X.argmin()), X.shape))
+        lowest = Entries("X", X).described(*np.unravel_index(int(X.argmin()), X.shape))
         # In the words that scikit-learn has for it.
         raise InvalidInputError(
-            f"Negative values in data: X has {np.count_nonzero(X < 0)}, the lowest {X[i, j]:g} at ({i}, {j}); "
-            "dissimilarities must be at least 0."
-        )
-
-
-def require_zero_diagonal(name: str, values: AnyArray, rows: IntArray) -> None:
-    worst = int(np.argmax(values.diagonal()))
-    if float(values[worst, worst]) ** 2 > checks.ROUNDING_FLOOR * float(values.max()) ** 2:
-        raise InvalidInputError(
-            f"{name} has a nonzero diagonal, {values[worst, worst]:g} at ({rows[worst]}, {rows[worst]}); the "
-            "dissimilarity of a point to itself must be 0: check whether these are similarities."
-        )
-
-
-def require_symmetric(name: str, values: AnyArray, rows: IntArray, are_lengths: bool) -> None:
-    """Refuse values (m, m) between some rows that differ across the diagonal by more than rounding, of their squares if
-    they are lengths."""
-    worst, i, j = 0.0, 0, 0
-    largest = float(np.abs(values).max()) ** (2 if are_lengths else 1)
-    for first in range(0, len(values), ROWS_PER_BLOCK):
-        block = values[first : first + ROWS_PER_BLOCK].astype(np.float64)
-        across = values[:, first : first + ROWS_PER_BLOCK].T.astype(np.float64)
-        a, b = (block**2, across**2) if are_lengths else (block, across)
-        allowed = checks.SYMMETRY_TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + checks.ROUNDING_FLOOR * largest
-        apart = np.where(np.abs(a - b) > allowed, np.abs(block - across), 0.0)
-        row, column = np.unravel_index(int(apart.argmax()), apart.shape)
-        if apart[row, column] > worst:
-            worst, i, j = float(apart[row, column]), first + int(row), int(column)
-    if worst:
-        raise InvalidInputError(
-            f"{name} is not symmetric: {values[i, j]:g} at ({rows[i]}, {rows[j]}) against {values[j, i]:g} at "
-            f"({rows[j]}, {rows[i]}), the largest deviation ({worst:g}); average it with its transpose if that is what "
-            "you mean."
+            f"Negative values in data: X has {np.count_nonzero(X < 0)}, the lowest {lowest}; dissimilarities must be "
+            "at least 0."
         )

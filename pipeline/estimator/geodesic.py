@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
+from pipeline.errors import ComponentWarning, InvalidInputError
 from pipeline.estimator.base import (
     Distinct,
     Fitted,
@@ -22,10 +22,9 @@ from pipeline.numerics import checks
 from pipeline.numerics.geodesics.graph import (
     Connected,
     apply_component_policy,
-    component_labels,
-    disconnected_message,
     graph_from_edges,
     neighbor_graph,
+    undirected_graph,
 )
 from pipeline.numerics.geodesics.rows import each_search, rows_through_lists, rows_through_neighbors
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
@@ -140,14 +139,20 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
     graph = _graph_of_points(settings, points, n_threads)
-    return Network(_connected(settings, points, graph), points, points.exponent, X.dtype)
+    edges_from = "neighbors" if settings.radius is None else "radius"
+    connected = apply_component_policy(points.points, graph, settings.component_policy, edges_from)
+    return Network(connected, points, points.exponent, X.dtype)
 
 
 def _given_network(settings: Settings, X: SparseArray) -> Network:
-    graph = undirected_graph(X)
+    require_square(X)
+    edges = X.tocoo()
+    starts, ends = (part.astype(np.int64) for part in edges.coords)
+    graph = undirected_graph("X", X.shape[0], starts, ends, edges.data.astype(np.float64))
     exponent = int(np.frexp(graph.data.max(initial=0.0))[1])
     graph.data = np.ldexp(graph.data, -exponent)
-    return Network(_connected(settings, None, graph), None, exponent, graph.dtype)
+    connected = apply_component_policy(None, graph, settings.component_policy, "given")
+    return Network(connected, None, exponent, graph.dtype)
 
 
 def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> SparseArray:
@@ -162,17 +167,6 @@ def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> Sp
     starts = np.repeat(np.arange(len(points.points)), np.diff(lists.offsets))
     others = starts != lists.indices
     return graph_from_edges(len(points.points), starts[others], lists.indices[others], lists.distances[others])
-
-
-def _connected(settings: Settings, points: Distinct | None, graph: SparseArray) -> Connected:
-    """The graph after the policy, which can only join components where there are points."""
-    labels = component_labels(graph)
-    policy = settings.component_policy
-    if policy == "largest" or not labels.any():
-        return Connected(graph, labels, labels == 0, 0)
-    if points is None or policy == "error":
-        raise DisconnectedGraphError(_refusal(settings, np.bincount(labels).tolist()))
-    return apply_component_policy(points.points, graph, policy)
 
 
 def _chosen(settings: Settings, network: Network, kept: IntArray, seed: int) -> IntArray:
@@ -233,21 +227,6 @@ def _component_report(settings: Settings, connected: Connected) -> str:
     return f"{found}; all but the largest are dropped, and {n_dropped} distinct points become NaN.{remedy}"
 
 
-def _refusal(settings: Settings, sizes: list[int]) -> str:
-    if settings.radius is None and not settings.is_precomputed:
-        return disconnected_message(sizes)
-    listed = ", ".join(map(str, sizes[:10])) + (", ..." if len(sizes) > 10 else "")
-    remedy = "Raise radius, or choose component_policy='bridge' (join them by the shortest links) or 'largest'"
-    if settings.is_precomputed:
-        remedy = (
-            "A graph has no points to find links by: add the edges that join them, or use component_policy='largest'"
-        )
-    return (
-        f"The graph has {len(sizes)} components, of sizes {listed}; distances between them are undefined. {remedy} "
-        "(embed only the largest; other rows get NaN)."
-    )
-
-
 def require_edge_lengths(X: SparseArray) -> None:
     """Refuse edges (p, n) whose lengths are none."""
     # Written so that NaN fails it too.
@@ -258,38 +237,4 @@ def require_edge_lengths(X: SparseArray) -> None:
             f"X has {len(bad)} weights that are negative, NaN, infinite or above {checks.LARGEST_SIZE:g}, the first "
             f"{X.data[bad[0]]:g} from row {row} to node {X.indices[bad[0]]}; lengths must be finite and at least 0: "
             "leave out what is no edge."
-        )
-
-
-def undirected_graph(X: SparseArray) -> SparseArray:
-    """A symmetric graph (n, n) in double precision of edges that are listed once, or both ways with the same length.
-
-    Loops are dropped. A zero that is stored is an edge of no length.
-    """
-    require_square(X)
-    edges = X.tocoo()
-    starts, ends = (part.astype(np.int64) for part in edges.coords)
-    proper = starts != ends
-    starts, ends, weights = starts[proper], ends[proper], edges.data[proper].astype(np.float64)
-    graph = graph_from_edges(int(X.shape[0]), starts, ends, weights)
-    _require_one_length(graph, starts, ends, weights)
-    return graph
-
-
-def _require_one_length(graph: SparseArray, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
-    """Refuse edges that are longer than those kept of the same ends, beyond rounding."""
-    if not len(weights):
-        return
-    n = int(graph.shape[0])
-    pairs = np.repeat(np.arange(n), np.diff(graph.indptr)) * n + graph.indices
-    kept = graph.data[np.searchsorted(pairs, starts * n + ends)]
-    longer = weights - kept
-    longer[longer <= checks.SYMMETRY_TOLERANCE * weights + checks.ROUNDING_FLOOR * weights.max()] = 0.0
-    worst = int(np.argmax(longer))
-    if longer[worst]:
-        start, end = starts[worst], ends[worst]
-        raise InvalidInputError(
-            f"X is not symmetric: {weights[worst]:g} from node {start} to {end} against {kept[worst]:g} from {end} to "
-            f"{start}, the largest difference ({longer[worst]:g}) of {np.count_nonzero(longer)} edges; an undirected "
-            "graph is needed: list each edge once, or with the same length both ways."
         )

@@ -67,6 +67,11 @@ class ExportJob(Job):
         """The settings of the run, but for how it was cut."""
         return {name: value for name, value in self.space.settings.items() if name != "partition_mib"}
 
+    def identity(self, **more: object) -> str:
+        """What names the results of the run, however it was cut into partitions."""
+        content = self.space.stages["validate"].figures["content"]
+        return digest_of(canonical({"content": content, "settings": self.settings, **more}))
+
     def stages(self, done: Runner) -> None:
         if isinstance(self.space, GraphSpace) and self.landmarks is not None:
             _anchored(self, self.space, self.landmarks, self.anchors or 0, done)
@@ -120,24 +125,12 @@ def prepare_export(url: str, model: str, anchors: int | None = None) -> ExportJo
 def _copied(job: ExportJob, done: Runner) -> None:
     """The stages that place new rows, as they are in the run."""
     stages = job.space.stages
-    found = {"content": stages["validate"].figures["content"], "settings": job.settings}
-    if "rows" in stages:
-        found["function"] = stages["rows"].figures.get("source")
-    identity = digest_of(canonical(found))
+    function = {"function": stages["rows"].figures.get("source")} if "rows" in stages else {}
+    identity = job.identity(**function)
     for name in COPIED:
         if name in stages:
             arrays = tuple(array for array in stages[name].ledger.vouched() if array not in LEFT_OUT.get(name, ()))
-            done(Copied(name, stages[name], arrays, identity, ("rows_each",)))
-
-
-def _identity(job: ExportJob) -> str:
-    """What names the results of a run along a graph, however it was cut into partitions."""
-    found = {"content": job.space.stages["validate"].figures["content"], "settings": job.settings}
-    for name in ("model", "register"):
-        if name in job.space.stages:
-            ledger = job.space.stages[name].ledger
-            found[name] = [digest_of(ledger.read(array).read().tobytes()) for array in ANCHORED[name]]
-    return digest_of(canonical(found))
+            done(Copied(name, stages[name], arrays, identity))
 
 
 def checked_anchors(space: GraphSpace, anchors: int | None) -> int:
@@ -166,11 +159,16 @@ def _anchored(job: ExportJob, space: GraphSpace, run_landmarks: Outcome, n_ancho
         outcomes[stage.name] = ran(stage)
         return outcomes[stage.name]
 
-    identity = _identity(job)
+    ledgers = {name: space.stages[name].ledger for name in ("model", "register") if name in space.stages}
+    digests = {
+        name: [digest_of(ledger.read(array).read().tobytes()) for array in ANCHORED[name]]
+        for name, ledger in ledgers.items()
+    }
+    identity = job.identity(**digests)
     anchors = done(Anchors(space, run_landmarks, n_anchors, identity))
     for name, arrays in ANCHORED.items():
         if name in space.stages:
-            done(Copied(name, space.stages[name], arrays, identity, ("rows_each",)))
+            done(Copied(name, space.stages[name], arrays, identity))
     cells = done(AnchorCells(space, anchors))
     ordered = done(AnchorOrder(space, anchors, cells))
     recall = 1.0 if n_anchors <= MOST_SEARCHED else float(space.settings["recall"])

@@ -2,9 +2,9 @@
 
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,25 @@ SYMMETRY_TOLERANCE = 1e-5
 ROUNDING_FLOOR = 1e-10
 # Data within these sizes has squared distances whose sums stay well within double precision.
 SMALLEST_SIZE, LARGEST_SIZE = 1e-150, 1e150
+# Rows of a matrix whose symmetry is checked at a time.
+ROWS_PER_BLOCK = 512
+
+
+class Entries(NamedTuple):
+    """A matrix as errors speak of it: the user's numbers of its rows and columns, if they are others, and in what words
+    they are told."""
+
+    name: str
+    matrix: AnyArray
+    rows: Sequence[int] | IntArray | None = None
+    columns: Sequence[int] | IntArray | None = None
+    place: str = "({}, {})"
+    among: str = ""
+
+    def described(self, i: np.integer | int, j: np.integer | int) -> str:
+        row = i if self.rows is None else self.rows[int(i)]
+        column = j if self.columns is None else self.columns[int(j)]
+        return f"{self.matrix[i, j]:g} at {self.place.format(row, column)}"
 
 
 def integer_in_range(name: str, value: object, low: int, high: int | None, why: str) -> int:
@@ -83,11 +102,10 @@ def finite_array(name: str, values: ArrayLike, n_dimensions: int, allow_empty: b
 
 
 def square_matrix(name: str, values: ArrayLike) -> AnyArray:
-    """`values` as a real, finite (m, m) array."""
+    """`values` as a real (m, m) array."""
     array = real_array(name, values, 2)
     if array.shape[0] != array.shape[1]:
         raise InvalidInputError(f"{name} has shape {array.shape}; it must be square.")
-    require_finite(name, array)
     return array
 
 
@@ -146,36 +164,54 @@ def require_nonnegative(name: str, array: AnyArray) -> None:
 def squared_dissimilarity_matrix(name: str, values: ArrayLike, signed: bool = False) -> FloatArray:
     """A new, exactly symmetric (m, m) float64 copy of squared dissimilarities, negative only if `signed`."""
     array = square_matrix(name, values)
+    require_finite(name, array)
     if not signed:
         require_nonnegative(name, array)
     require_squarable(name, array)
-    matrix = np.array(array, dtype=np.float64)
-    scale = float(np.abs(matrix).max())
-    _require_zero_diagonal(name, matrix, scale)
-    _require_symmetric(name, matrix, scale)
-    return np.asarray((matrix + matrix.T) / 2)
+    require_zero_diagonal(Entries(name, array), "the dissimilarity of an object to itself must be 0")
+    require_symmetric(Entries(name, array))
+    return symmetrized(array, zero_diagonal=True)
 
 
-def _require_zero_diagonal(name: str, matrix: FloatArray, scale: float) -> None:
-    worst = int(np.argmax(np.abs(matrix.diagonal())))
-    if abs(matrix[worst, worst]) > ROUNDING_FLOOR * scale:
+def symmetrized(matrix: AnyArray, zero_diagonal: bool) -> FloatArray:
+    """A new, exactly symmetric (m, m) copy in double precision of what is symmetric up to rounding."""
+    exact = matrix.astype(np.float64)
+    exact = (exact + exact.T) / 2
+    if zero_diagonal:
+        np.fill_diagonal(exact, 0.0)
+    return exact
+
+
+def require_zero_diagonal(entries: Entries, remedy: str, are_lengths: bool = False) -> None:
+    """Refuse a diagonal that is more than rounding, of squares if the entries are lengths."""
+    power = 2 if are_lengths else 1
+    diagonal = np.abs(entries.matrix.diagonal())
+    worst = int(np.argmax(diagonal))
+    if float(diagonal[worst]) ** power > ROUNDING_FLOOR * float(np.abs(entries.matrix).max()) ** power:
+        raise InvalidInputError(f"{entries.name} has a nonzero diagonal, {entries.described(worst, worst)}; {remedy}.")
+
+
+def require_symmetric(entries: Entries, are_lengths: bool = False) -> None:
+    """Refuse entries that differ across the diagonal by more than rounding, of squares if they are lengths."""
+    matrix, power = entries.matrix, 2 if are_lengths else 1
+    floor = ROUNDING_FLOOR * float(np.abs(matrix).max()) ** power
+    worst, i, j, n_beyond = 0.0, 0, 0, 0
+    for first in range(0, len(matrix), ROWS_PER_BLOCK):
+        block = matrix[first : first + ROWS_PER_BLOCK].astype(np.float64)
+        across = matrix[:, first : first + ROWS_PER_BLOCK].T.astype(np.float64)
+        a, b = block**power, across**power
+        # Relative to each entry: with a bound relative to the largest, an outlier could hide any asymmetry.
+        beyond = np.abs(a - b) > SYMMETRY_TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + floor
+        apart = np.where(beyond, np.abs(block - across), 0.0)
+        row, column = np.unravel_index(int(apart.argmax()), apart.shape)
+        n_beyond += int(np.count_nonzero(beyond))
+        if apart[row, column] > worst:
+            worst, i, j = float(apart[row, column]), first + int(row), int(column)
+    if worst:
         raise InvalidInputError(
-            f"{name} has a nonzero diagonal, {matrix[worst, worst]:g} at ({worst}, {worst}); the dissimilarity of an "
-            "object to itself must be 0."
-        )
-    np.fill_diagonal(matrix, 0.0)
-
-
-def _require_symmetric(name: str, matrix: FloatArray, scale: float) -> None:
-    deviation = np.abs(matrix - matrix.T)
-    # Relative to each entry: with a bound relative to the largest, an outlier could hide any asymmetry.
-    allowed = SYMMETRY_TOLERANCE * np.maximum(np.abs(matrix), np.abs(matrix.T)) + ROUNDING_FLOOR * scale
-    if (deviation > allowed).any():
-        deviation[deviation <= allowed] = 0
-        i, j = (int(k) for k in np.unravel_index(int(deviation.argmax()), deviation.shape))
-        raise InvalidInputError(
-            f"{name} is not symmetric: {matrix[i, j]:g} at ({i}, {j}) against {matrix[j, i]:g} at ({j}, {i}), the "
-            f"largest deviation ({deviation[i, j]:g}); average it with its transpose if that is what you mean."
+            f"{entries.name} is not symmetric{entries.among}: {entries.described(i, j)} against "
+            f"{entries.described(j, i)}, the largest deviation ({worst:g}) of {n_beyond // 2} pairs; average it with "
+            "its transpose if that is what you mean."
         )
 
 

@@ -15,30 +15,21 @@ a sparse matrix of new nodes x fitted nodes in one of the first two.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pipeline.errors import EmptySourceError, InvalidInputError
+from pipeline.numerics.geodesics.graph import undirected_graph
 from pipeline.sources.arrays import Rows
-from pipeline.sources.graph_edges import (
-    MOST_NODES,
-    CompressedLayout,
-    CoordinateLayout,
-    Edges,
-    PairLayout,
-    Places,
-    SparseLayout,
-    edge_weights,
-    refuse_bad_weights,
-    require_length,
-    require_whole_numbers,
-    undirected_graph,
-    whole,
-)
 from pipeline.sources.opening import ArrayPlace, Url, holds_several, local_path, places_in, readable
-from pipeline.types import Json, SparseArray
+from pipeline.types import AnyArray, FloatArray, IntArray, Json, SparseArray
+
+# Up to so many nodes a pair of them is one 64-bit integer.
+MOST_NODES = 3_037_000_499
 
 # Arrays with an entry for each node, the first of which that is there tells how many there are.
 NODE_ARRAYS = ("nodes", "xy", "xyz", "X", "points", "positions", "coordinates", "labels", "names")
@@ -50,11 +41,7 @@ NEW_NODES_REMEDY = (
     "use what scipy.sparse.save_npz writes of a matrix of new nodes x fitted nodes in format csr, csc or coo, an entry "
     "for each edge and its length"
 )
-SPARSE_FORMATS: dict[str, type[SparseLayout]] = {
-    "csr": CompressedLayout,
-    "csc": CompressedLayout,
-    "coo": CoordinateLayout,
-}
+Places: TypeAlias = Mapping[str, ArrayPlace]
 
 
 def open_graph(url: Url, key: str | None = None) -> "GraphSource":
@@ -82,6 +69,115 @@ def _path_of_several(url: Url, wanted: str) -> Path:
     return path
 
 
+class Edges(NamedTuple):
+    """starts (e,), ends (e,) and weights (e,) of edges."""
+
+    starts: IntArray
+    ends: IntArray
+    weights: FloatArray
+
+
+class PairLayout:
+    """The array `edges` (e, 2)."""
+
+    arrays = ("edges",)
+    weight_names: tuple[str, ...] = ("w", "weights")
+    n_nodes: int | None = None
+
+    def __init__(self, places: Places) -> None:
+        # As a matrix: pairs are often stored column by column.
+        self._edges = places["edges"].matrix()
+        self.n_edges = self._edges.shape[0] if self._edges.shape else 0
+        if len(self._edges.shape) != 2 or self._edges.shape[1] != 2:
+            raise InvalidInputError(
+                f"{self._edges.name} has shape {self._edges.shape}; edges must have shape (e, 2), two nodes for each: "
+                "weights belong into an array of their own, w."
+            )
+        _require_whole_numbers(self._edges.name, self._edges.dtype)
+
+    def highest_node(self) -> int:
+        return int(self._pairs().max(initial=-1))
+
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]:
+        pairs = _node_numbers(self._edges.name, self._pairs(), n_starts)
+        return pairs[:, 0], pairs[:, 1]
+
+    def fingerprint(self) -> Json:
+        return {"edges": self._edges.fingerprint()}
+
+    def _pairs(self) -> AnyArray:
+        return self._edges.pick(slice(0, self.n_edges), slice(0, 2))
+
+
+class SparseLayout(ABC):
+    """The layouts of sparse matrices: two arrays of whole numbers, the second with an entry for each edge."""
+
+    arrays: ClassVar[tuple[str, str]]
+    weight_names: tuple[str, ...] = ("data",)
+    n_nodes: int | None = None
+
+    def __init__(self, places: Places) -> None:
+        self._first, self._second = (places[name].numbers() for name in self.arrays)
+        for rows in (self._first, self._second):
+            _require_whole_numbers(rows.name, rows.dtype)
+        self.n_edges = self._second.shape[0]
+
+    def highest_node(self) -> int:
+        return int(_whole(self._second).max(initial=-1))
+
+    @abstractmethod
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]: ...
+
+    def fingerprint(self) -> Json:
+        return dict(zip(self.arrays, (self._first.fingerprint(), self._second.fingerprint()), strict=True))
+
+
+class CoordinateLayout(SparseLayout):
+    """The arrays `row` (e,) and `col` (e,)."""
+
+    arrays = ("row", "col")
+
+    def __init__(self, places: Places) -> None:
+        super().__init__(places)
+        _require_length(self._second, self._first.shape[0], self._first.name)
+
+    def highest_node(self) -> int:
+        return max(int(_whole(self._first).max(initial=-1)), super().highest_node())
+
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]:
+        starts = _node_numbers(self._first.name, _whole(self._first), n_starts)
+        return starts, _node_numbers(self._second.name, _whole(self._second), n_ends)
+
+
+class CompressedLayout(SparseLayout):
+    """The arrays `indptr` (n + 1,), where the entries of each row or column begin, and `indices` (e,)."""
+
+    arrays = ("indptr", "indices")
+
+    def __init__(self, places: Places) -> None:
+        super().__init__(places)
+        self.n_nodes = self._first.shape[0] - 1
+
+    def starts_and_ends(self, n_starts: int, n_ends: int) -> tuple[IntArray, IntArray]:
+        # Unsigned numbers would not fall.
+        offsets = _whole(self._first).astype(np.int64)
+        is_whole = len(offsets) == n_starts + 1 and offsets[0] == 0 and offsets[-1] == self.n_edges
+        if not is_whole or (np.diff(offsets) < 0).any():
+            raise InvalidInputError(
+                f"{self._first.name} is damaged: it must rise from 0 to {self.n_edges}, the length of indices, in "
+                f"{n_starts + 1} entries."
+            )
+        starts = np.repeat(np.arange(n_starts), np.diff(offsets))
+        return starts, _node_numbers(self._second.name, _whole(self._second), n_ends)
+
+
+SPARSE_FORMATS: dict[str, type[SparseLayout]] = {
+    "csr": CompressedLayout,
+    "csc": CompressedLayout,
+    "coo": CoordinateLayout,
+}
+
+
 class GraphSource:
     """A graph on disk. `n_edges` counts edges as they are listed: those listed from both ends count twice."""
 
@@ -93,7 +189,7 @@ class GraphSource:
         self._weights = _weights(self.name, places, self._layout.weight_names)
         self.n_edges = self._layout.n_edges
         if self._weights is not None:
-            require_length(self._weights, self.n_edges, f"the list of edges of {self.name}")
+            _require_length(self._weights, self.n_edges, f"the list of edges of {self.name}")
         self.n_nodes = self._checked_nodes(_noted_nodes(self.name, places, attributes))
 
     def load(self) -> SparseArray:
@@ -103,10 +199,11 @@ class GraphSource:
         """
         with readable(self._path):
             starts, ends = self._layout.starts_and_ends(self.n_nodes, self.n_nodes)
-            weights = np.ones(self.n_edges) if self._weights is None else edge_weights(self._weights)
-        edges = Edges(starts, ends, weights)
-        refuse_bad_weights(self.name, edges)
-        return undirected_graph(self.name, self.n_nodes, edges)
+            weights = np.ones(self.n_edges) if self._weights is None else _edge_weights(self._weights)
+        _refuse_bad_weights(self.name, Edges(starts, ends, weights))
+        if not (starts != ends).any():
+            raise InvalidInputError(f"{self.name} has no edges between different nodes; at least one is needed.")
+        return undirected_graph(self.name, self.n_nodes, starts, ends, weights)
 
     def fingerprint(self) -> Json:
         """Something cheap that changes when the graph may have changed."""
@@ -135,7 +232,7 @@ class NewNodes:
         absent = [array for array in ("shape", "data") if array not in places]
         if absent:
             raise InvalidInputError(f"{name} has no array {' and no '.join(absent)}; {NEW_NODES_REMEDY}.")
-        shape = whole(places["shape"].numbers()).tolist()
+        shape = _whole(places["shape"].numbers()).tolist()
         if len(shape) != 2 or shape[1] != n_fitted:
             raise InvalidInputError(
                 f"{name} has shape {tuple(shape)}; it must have a row for each new node and a column for each of the "
@@ -150,7 +247,7 @@ class NewNodes:
             raise InvalidInputError(f"{name} is a matrix in format {saved!r}, or lacks some of it; {NEW_NODES_REMEDY}.")
         self._layout, self._by_columns = layout(places), saved == "csc"
         self._weights = places["data"].numbers()
-        require_length(self._weights, self._layout.n_edges, f"the list of edges of {name}")
+        _require_length(self._weights, self._layout.n_edges, f"the list of edges of {name}")
 
     def load(self) -> Edges:
         """Every edge: new node, fitted node, length."""
@@ -158,8 +255,8 @@ class NewNodes:
             ends, starts = self._layout.starts_and_ends(self.n_fitted, self.n_nodes)
         else:
             starts, ends = self._layout.starts_and_ends(self.n_nodes, self.n_fitted)
-        edges = Edges(starts, ends, edge_weights(self._weights))
-        refuse_bad_weights(self.name, edges, "lengths", "new node")
+        edges = Edges(starts, ends, _edge_weights(self._weights))
+        _refuse_bad_weights(self.name, edges, "lengths", "new node")
         return edges
 
     def fingerprint(self) -> Json:
@@ -222,7 +319,7 @@ def _noted_nodes(name: str, places: Places, attributes: Json) -> int | None:
             return _single_number(name, noted, attributes[noted])
         if noted in places:
             rows = places[noted].rows()
-            require_whole_numbers(rows.name, rows.dtype)
+            _require_whole_numbers(rows.name, rows.dtype)
             return _single_number(name, noted, rows.read(0, rows.shape[0] if rows.shape else 1).tolist())
     for noted in NODE_ARRAYS:
         if noted in places:
@@ -239,3 +336,55 @@ def _single_number(name: str, noted: str, value: Any) -> int:
             f"{noted} of {name} is {value}; it must be the number of nodes, or the shape of a square matrix."
         )
     return int(numbers[0])
+
+
+def _node_numbers(name: str, values: AnyArray, n_nodes: int) -> IntArray:
+    """Whole numbers (e, ...) as nodes, if all are."""
+    wrong = (values < 0) | (values >= n_nodes)
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0].tolist())
+        raise InvalidInputError(
+            f"{name} has {values[place]} in place {place[0]}; nodes are numbered from 0 to {n_nodes - 1}: subtract 1 "
+            "if yours begin with 1."
+        )
+    return values.astype(np.int64)
+
+
+def _require_whole_numbers(name: str, dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "iu":
+        raise InvalidInputError(f"{name} has dtype {dtype}; it must hold whole numbers: save astype(int).")
+
+
+def _edge_weights(rows: Rows) -> FloatArray:
+    """Real numbers as weights in double precision; True is an edge of length 1."""
+    values = _whole(rows)
+    if values.dtype.kind == "b" and not values.all():
+        raise InvalidInputError(
+            f"{rows.name} has {np.count_nonzero(~values)} entries False, the first in place {int(np.argmin(values))}; "
+            "True stands for an edge, and what is no edge must not be listed: leave those out (eliminate_zeros in "
+            "scipy)."
+        )
+    return values.astype(np.float64)
+
+
+def _require_length(rows: Rows, n_edges: int, beside: str) -> None:
+    if rows.shape[0] != n_edges:
+        raise InvalidInputError(
+            f"{rows.name} has {rows.shape[0]} entries and {beside} has {n_edges}; they must be as many."
+        )
+
+
+def _whole(rows: Rows) -> AnyArray:
+    return rows.read(0, rows.shape[0])
+
+
+def _refuse_bad_weights(name: str, edges: Edges, weights: str = "weights", start: str = "node") -> None:
+    # Written so that NaN fails it too.
+    bad = ~(edges.weights >= 0) | np.isinf(edges.weights)
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise InvalidInputError(
+            f"{name} has {np.count_nonzero(bad)} {weights} that are negative, NaN or infinite, the first "
+            f"{edges.weights[first]:g} from {start} {edges.starts[first]} to {edges.ends[first]} (entry {first}); "
+            "lengths must be finite and at least 0: leave out what is no edge."
+        )

@@ -13,16 +13,17 @@ point each of its rows is, and how similar points are to themselves.
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.checks import Entries
 from pipeline.sources.arrays import Rows
 from pipeline.sources.opening import ArrayPlace, Url, holds_several, place_of, places_in, readable
 from pipeline.sources.source import checked_table, require_range
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 Numbers: TypeAlias = Sequence[int] | IntArray
 # What may be done about a negative entry, where there can be none.
@@ -33,24 +34,15 @@ NO_AFFINITIES = (
     "laplacian and spectral take similarities for affinities, which must be at least 0: add a constant, take "
     "exponentials, or use method='mds', for which they may be negative"
 )
+NOT_ITSELF = (
+    "the dissimilarity of a landmark to its own point must be 0: check which point each landmark is, and whether these "
+    "are similarities"
+)
+PLACE = "row {} (landmark), column {} (point)"
 # Landmarks copied at a time when a block is turned around, so that the cache holds their columns.
 TURNED_ROWS = 128
 # Entries that are looked at together: 8 MB.
 BLOCK_ENTRIES = 1 << 20
-
-
-class Entries(NamedTuple):
-    """A matrix (m, p) of landmarks x points, and which rows and columns of the user's they are."""
-
-    name: str
-    matrix: AnyArray
-    rows: Numbers | None
-    columns: Numbers | None
-
-    def described(self, i: np.integer | int, j: np.integer | int) -> str:
-        row = i if self.rows is None else self.rows[int(i)]
-        column = j if self.columns is None else self.columns[int(j)]
-        return f"{self.matrix[i, j]:g} at row {row} (landmark), column {column} (point)"
 
 
 def open_proximities(url: Url, key: str | None = None) -> "ProximitySource":
@@ -119,8 +111,7 @@ def check_dissimilarity_block(
     block: AnyArray, first_column: int, name: str = "dissimilarities", rows: Numbers | None = None
 ) -> None:
     """Refuse what cannot be the dissimilarities (p, m) of the points from `first_column` on to landmarks in `rows`."""
-    columns = range(first_column, first_column + len(block))
-    _refuse_bad_entries(Entries(name, block.T, rows, columns), lowest_allowed=0.0)
+    _refuse_bad_entries(_entries_of_points(block, first_column, name, rows), lowest_allowed=0.0)
 
 
 def check_similarity_block(
@@ -131,9 +122,8 @@ def check_similarity_block(
     are_affinities: bool = False,
 ) -> None:
     """Refuse NaN, infinity and sizes that cannot be squared among similarities (p, m); negative affinities too."""
-    columns = range(first_column, first_column + len(block))
     lowest_allowed = 0.0 if are_affinities else -checks.LARGEST_SIZE
-    _refuse_bad_entries(Entries(name, block.T, rows, columns), lowest_allowed, NO_AFFINITIES)
+    _refuse_bad_entries(_entries_of_points(block, first_column, name, rows), lowest_allowed, NO_AFFINITIES)
 
 
 def landmark_dissimilarities(
@@ -143,25 +133,29 @@ def landmark_dissimilarities(
 
     `rows` and `columns` are where the landmarks stand in the user's matrix, for the error.
     """
-    matrix = _square(name, between)
-    entries = Entries(name, matrix, rows, columns)
+    entries = _entries_between(between, rows, columns, name)
     _refuse_bad_entries(entries, lowest_allowed=0.0)
-    _refuse_asymmetry(entries, matrix**2)
-    _refuse_nonzero_diagonal(entries)
-    symmetric = (matrix + matrix.T) / 2
-    np.fill_diagonal(symmetric, 0.0)
-    return symmetric
+    checks.require_symmetric(entries, are_lengths=True)
+    checks.require_zero_diagonal(entries, NOT_ITSELF, are_lengths=True)
+    return checks.symmetrized(entries.matrix, zero_diagonal=True)
 
 
 def landmark_similarities(
     between: AnyArray, rows: Numbers | None = None, columns: Numbers | None = None, name: str = "similarities"
 ) -> FloatArray:
     """Exactly symmetric similarities (m, m) between landmarks, if they are so up to rounding; also indefinite ones."""
-    matrix = _square(name, between)
-    entries = Entries(name, matrix, rows, columns)
+    entries = _entries_between(between, rows, columns, name)
     _refuse_bad_entries(entries, lowest_allowed=-checks.LARGEST_SIZE)
-    _refuse_asymmetry(entries, matrix)
-    return (matrix + matrix.T) / 2
+    checks.require_symmetric(entries)
+    return checks.symmetrized(entries.matrix, zero_diagonal=False)
+
+
+def _entries_of_points(block: AnyArray, first_column: int, name: str, rows: Numbers | None) -> Entries:
+    return Entries(name, block.T, rows, range(first_column, first_column + len(block)), PLACE)
+
+
+def _entries_between(between: AnyArray, rows: Numbers | None, columns: Numbers | None, name: str) -> Entries:
+    return Entries(name, checks.square_matrix(name, between), rows, columns, PLACE, " between landmarks")
 
 
 def _rising(argument: str, numbers: Numbers, size: int) -> tuple[IntArray, IntArray]:
@@ -185,13 +179,6 @@ def _turned(block: AnyArray) -> FloatArray:
     return turned
 
 
-def _square(name: str, between: AnyArray) -> FloatArray:
-    matrix = checks.real_array(name, between, 2)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise InvalidInputError(f"{name} between landmarks has shape {matrix.shape}; it must be square.")
-    return matrix.astype(np.float64)
-
-
 def _refuse_bad_entries(entries: Entries, lowest_allowed: float, if_negative: str = NO_DISSIMILARITIES) -> None:
     """Refuse NaN, infinity, and what is too low or too large; `if_negative` says what to do about what is below 0."""
     name, matrix = entries.name, entries.matrix
@@ -210,32 +197,6 @@ def _refuse_bad_entries(entries: Entries, lowest_allowed: float, if_negative: st
             f"{entries.described(*np.unravel_index(matrix.argmin(), matrix.shape))}; {if_negative}."
         )
     checks.require_not_too_large(name, matrix)
-
-
-def _refuse_asymmetry(entries: Entries, compared: FloatArray) -> None:
-    """Compare the entries of `compared` with those across the diagonal, and name those of the matrix."""
-    sizes = np.abs(compared)
-    allowed = checks.SYMMETRY_TOLERANCE * np.maximum(sizes, sizes.T) + checks.ROUNDING_FLOOR * sizes.max()
-    beyond: BoolArray = np.abs(compared - compared.T) > allowed
-    if beyond.any():
-        deviation = np.where(beyond, np.abs(entries.matrix - entries.matrix.T), 0.0)
-        i, j = np.unravel_index(deviation.argmax(), deviation.shape)
-        raise InvalidInputError(
-            f"{entries.name} is not symmetric between landmarks: {entries.described(i, j)} against "
-            f"{entries.described(j, i)}, the largest deviation ({deviation[i, j]:g}) of "
-            f"{np.count_nonzero(beyond) // 2} pairs; average it with its transpose if that is what you mean."
-        )
-
-
-def _refuse_nonzero_diagonal(entries: Entries) -> None:
-    matrix = entries.matrix
-    worst = np.argmax(matrix.diagonal())
-    if matrix[worst, worst] ** 2 > checks.ROUNDING_FLOOR * matrix.max() ** 2:
-        raise InvalidInputError(
-            f"{entries.name} has a nonzero diagonal, {entries.described(worst, worst)}; the dissimilarity of a "
-            "landmark to its own point must be 0: check which point each landmark is, and whether these are "
-            "similarities."
-        )
 
 
 def is_file_of_its_own(key: str) -> bool:

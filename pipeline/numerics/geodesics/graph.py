@@ -99,6 +99,36 @@ def graph_from_edges(n_nodes: int, starts: IntArray, ends: IntArray, weights: Fl
     return scipy.sparse.csr_array((lengths, targets, offsets), shape=(n_nodes, n_nodes))
 
 
+def undirected_graph(name: str, n_nodes: int, starts: IntArray, ends: IntArray, weights: FloatArray) -> SparseArray:
+    """Symmetric CSR graph (n, n) of edges that are listed from one end or from both, without loops. Of an edge listed
+    several times the shortest is kept, but from both ends it must be as long, up to rounding."""
+    pairs = starts * np.int64(n_nodes) + ends
+    order = np.lexsort((weights, pairs))
+    order = order[np.diff(pairs[order], prepend=-1) > 0]
+    order = order[starts[order] != ends[order]]
+    starts, ends, weights = starts[order], ends[order], weights[order]
+    graph = graph_from_edges(n_nodes, starts, ends, weights)
+    _require_one_length(name, graph, starts, ends, weights)
+    return graph
+
+
+def _require_one_length(name: str, graph: SparseArray, starts: IntArray, ends: IntArray, weights: FloatArray) -> None:
+    """Refuse edges that are longer than those kept of the same ends, beyond rounding."""
+    n = graph.shape[0]
+    pairs = np.repeat(np.arange(n), np.diff(graph.indptr)) * n + graph.indices
+    kept = graph.data[np.searchsorted(pairs, starts * n + ends)]
+    longer = weights - kept
+    longer[longer <= checks.SYMMETRY_TOLERANCE * weights + checks.ROUNDING_FLOOR * weights.max(initial=0.0)] = 0.0
+    if longer.any():
+        worst = int(np.argmax(longer))
+        (start, one), (end, other) = sorted([(starts[worst], weights[worst]), (ends[worst], kept[worst])])
+        raise InvalidInputError(
+            f"{name} is not symmetric: {one:g} from node {start} to {end} against {other:g} from {end} to {start}, the "
+            f"largest difference ({longer[worst]:g}) of {np.count_nonzero(longer)} edges; an undirected graph is "
+            "needed: list each edge once, or with the same length both ways."
+        )
+
+
 def symmetric_csr(
     first: int, last: int, starts: AnyArray, ends: AnyArray, weights: AnyArray
 ) -> tuple[IntArray, AnyArray, AnyArray]:
@@ -215,10 +245,15 @@ def _check_weights(name: str, weights: AnyArray) -> None:
 
 ComponentPolicy = Literal["error", "bridge", "largest"]
 POLICIES: tuple[str, ...] = get_args(ComponentPolicy)
+# What to do about several components, by what the edges come from: neighbors, a radius, or the user's own graph.
+JOIN_OR_DROP = "or choose component_policy='bridge' (join them by the shortest links) or 'largest'"
+REMEDIES = {
+    "neighbors": f"Raise n_neighbors, {JOIN_OR_DROP}",
+    "radius": f"Raise radius, {JOIN_OR_DROP}",
+    "given": "Add the edges that are missing (there are no points to find links by), or use component_policy='largest'",
+}
 # Nearest neighbors searched for an outsider before a component gets a search of its own.
 MAX_SHARED_NEIGHBORS = 65
-
-
 Link = tuple[float, int, int]
 NO_LINK: Link = (np.inf, -1, -1)
 
@@ -291,19 +326,18 @@ def _flatten(parents: AnyArray) -> None:
         parents[node] = _root(parents, node)
 
 
-def apply_component_policy(points: AnyArray, graph: SparseArray, policy: ComponentPolicy) -> Connected:
-    """A graph in which all kept nodes reach each other."""
+def apply_component_policy(
+    points: AnyArray | None, graph: SparseArray, policy: ComponentPolicy, edges_from: str = "neighbors"
+) -> Connected:
+    """A graph in which all kept nodes reach each other; without points no links between components can be found."""
     checks.one_of("policy", policy, POLICIES)
     labels = component_labels(graph)
-    everything = np.ones(len(labels), dtype=np.bool_)
-    if not labels.any():
-        return Connected(graph, labels, everything, 0)
-    if policy == "error":
-        raise DisconnectedGraphError(disconnected_message(np.bincount(labels).tolist()))
-    if policy == "largest":
+    if policy == "largest" or not labels.any():
         return Connected(graph, labels, labels == 0, 0)
+    if policy == "error" or points is None:
+        raise DisconnectedGraphError(disconnected_message(np.bincount(labels).tolist(), edges_from=edges_from))
     starts, ends, lengths = shortest_bridges(points, labels)
-    return Connected(with_edges(graph, starts, ends, lengths), labels, everything, len(starts))
+    return Connected(with_edges(graph, starts, ends, lengths), labels, np.ones(len(labels), np.bool_), len(starts))
 
 
 def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
@@ -312,13 +346,12 @@ def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntA
     row), a strict order, so no round closes a cycle."""
     links: list[Link] = []
     _, first = np.unique(labels, return_index=True)
-    current = labels
+    sets, current = UnionFind(first[labels]), labels
     while current.any():
         links.extend(sorted(set(_shortest_links(points, current))))
         lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
-        # Edges from every node to the first of its component, and the links.
-        starts, ends = np.concatenate([np.arange(len(labels)), low]), np.concatenate([first[labels], high])
-        current = component_labels(graph_from_edges(len(labels), starts, ends, np.zeros(len(starts))))
+        sets.join(low, high)
+        current = sets.labels()
     return low, high, lengths
 
 
@@ -352,12 +385,12 @@ def _improve(best: list[Link], labels: IntArray, starts: IntArray, ends: IntArra
         best[labels[i]] = min(best[labels[i]], (length, min(i, j), max(i, j)))
 
 
-def disconnected_message(sizes: Sequence[int], n_components: int | None = None) -> str:
+def disconnected_message(sizes: Sequence[int], n_components: int | None = None, edges_from: str = "neighbors") -> str:
     """The error message, given the sizes of all components, or of the ten largest and the number of all."""
     n_components = len(sizes) if n_components is None else n_components
     listed = ", ".join(map(str, sizes[:10])) + (", ..." if n_components > 10 else "")
     return (
-        f"The neighbor graph has {n_components} components, of sizes {listed}; distances between them are undefined. "
-        "Raise n_neighbors, or choose component_policy='bridge' (join them by the shortest links) or 'largest' (embed "
-        "only the largest; other rows get NaN)."
+        f"The {'neighbor graph' if edges_from == 'neighbors' else 'graph'} has {n_components} components, of sizes "
+        f"{listed}; distances between them are undefined. {REMEDIES[edges_from]} (embed only the largest; other rows "
+        "get NaN)."
     )

@@ -137,18 +137,17 @@ def each_search(
 def _in_good_order(csr: SparseArray) -> tuple[PathGraph, IntArray]:
     """The graph renumbered so that neighbors are near in memory, and the new number of each node. The order is kept if
     it is good already or there are too many edges for scipy."""
-    n_nodes = csr.shape[0]
-    offsets, weights = csr.indptr.astype(np.int64), csr.data if csr.dtype.kind == "f" else csr.data.astype(np.float64)
-    targets: AnyArray = csr.indices.astype(np.int32 if n_nodes <= np.iinfo(np.int32).max else np.int64, copy=False)
-    if csr.nnz > np.iinfo(np.int32).max or _is_near(offsets, targets):
-        return PathGraph(offsets, targets, weights), np.arange(n_nodes)
+    paths, n_nodes = _path_graph(csr), csr.shape[0]
+    if csr.nnz > np.iinfo(np.int32).max or _is_near(paths.offsets, paths.targets):
+        return paths, np.arange(n_nodes)
     node_at = scipy.sparse.csgraph.reverse_cuthill_mckee(csr, symmetric_mode=True)
-    place_of = np.empty(n_nodes, dtype=np.int64)
-    place_of[node_at] = np.arange(n_nodes)
-    renumbered = np.zeros_like(offsets), np.empty_like(targets), np.empty_like(weights)
-    np.cumsum(np.diff(offsets)[node_at], out=renumbered[0][1:])
-    _renumber((offsets, targets, weights), node_at, place_of, renumbered)
-    return PathGraph(*renumbered), place_of
+    return _path_graph(csr[node_at][:, node_at]), np.argsort(node_at)
+
+
+def _path_graph(csr: SparseArray) -> PathGraph:
+    number = np.int32 if csr.shape[0] <= np.iinfo(np.int32).max else np.int64
+    weights = csr.data if csr.dtype.kind == "f" else csr.data.astype(np.float64)
+    return PathGraph(csr.indptr.astype(np.int64), csr.indices.astype(number, copy=False), weights)
 
 
 def _is_near(offsets: IntArray, targets: AnyArray) -> bool:
@@ -165,17 +164,6 @@ def _write_rows(lengths: AnyArray, place_of: AnyArray, rows: AnyArray, out: AnyA
         found = lengths[place_of[node]]
         for lane in range(len(rows)):
             out[rows[lane], node] = found[lane]
-
-
-@compiled
-def _renumber(csr: Csr, node_at: AnyArray, place_of: AnyArray, renumbered: Csr) -> None:
-    old_offsets, old_targets, old_weights = csr
-    offsets, targets, weights = renumbered
-    for place in range(len(node_at)):
-        edge = offsets[place]
-        for old in range(old_offsets[node_at[place]], old_offsets[node_at[place] + 1]):
-            targets[edge], weights[edge] = place_of[old_targets[old]], old_weights[old]
-            edge += 1
 
 
 def rows_through_neighbors(distances: FloatArray, indices: IntArray, to_landmarks: AnyArray) -> AnyArray:

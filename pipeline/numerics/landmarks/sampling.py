@@ -294,6 +294,7 @@ def kernel_of_objects(to_subset: ArrayLike, from_origin: ArrayLike, origin: int)
 
 def _checked_gram(gram: ArrayLike) -> FloatArray:
     K = np.asarray(checks.square_matrix("gram", gram), dtype=np.float64)
+    checks.require_finite("gram", K)
     deviation = float(np.abs(K - K.T).max())
     if deviation > checks.SYMMETRY_TOLERANCE * float(np.abs(K).max()):
         raise InvalidInputError(

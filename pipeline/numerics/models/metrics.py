@@ -292,9 +292,12 @@ def signed_roots(squared: ArrayLike) -> FloatArray:
     return np.asarray(np.copysign(np.sqrt(np.abs(values)), values))
 
 
-def dissimilarities_from_similarities(similarities: ArrayLike, own: ArrayLike, of_landmarks: ArrayLike) -> FloatArray:
+def dissimilarities_from_similarities(
+    similarities: ArrayLike, own: ArrayLike, of_landmarks: ArrayLike, exponent: int = 0
+) -> FloatArray:
     """Signed roots (p, m) of own - 2 similarities + of_landmarks, for any similarities [T eq. 2-5]: similarities (p, m)
-    of points to landmarks, own (p,) and of_landmarks (m,) of points and landmarks to themselves."""
+    of points to landmarks, own (p,) and of_landmarks (m,) of points and landmarks to themselves. The roots are in units
+    of 2^exponent."""
     to_landmarks = checks.finite_array("similarities", similarities, 2, allow_empty=True)
     to_self = checks.finite_array("own", own, 1, allow_empty=True)
     marks_to_self = checks.finite_array("of_landmarks", of_landmarks, 1)
@@ -303,7 +306,9 @@ def dissimilarities_from_similarities(similarities: ArrayLike, own: ArrayLike, o
             f"similarities has shape {to_landmarks.shape}, own {to_self.shape} and of_landmarks {marks_to_self.shape}; "
             "they must be (n_points, n_landmarks), (n_points,) and (n_landmarks,)."
         )
-    own64, marks64, between = (np.asarray(a, dtype=np.float64) for a in (to_self, marks_to_self, to_landmarks))
+    own64, marks64, between = (
+        np.ldexp(np.asarray(a, dtype=np.float64), -2 * exponent) for a in (to_self, marks_to_self, to_landmarks)
+    )
     # In this order the result for equal similarities is exactly 0.
     return signed_roots((own64[:, None] - between) + (marks64 - between))
 

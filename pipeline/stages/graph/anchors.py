@@ -40,19 +40,18 @@ DROPPED_SHARE = 10
 
 @dataclass(frozen=True)
 class Copied(SingleStage):
-    """Arrays and figures of a stage as they are."""
+    """Arrays and figures of a stage as they are, but for how its rows were cut."""
 
     name: str
     original: Outcome
     arrays: tuple[str, ...]
     identity: str
-    left_out: tuple[str, ...] = ()
 
     def inputs(self) -> list[str]:
         return [self.identity]
 
     def result(self) -> Result:
-        figures = {name: value for name, value in self.original.figures.items() if name not in self.left_out}
+        figures = {name: value for name, value in self.original.figures.items() if name != "rows_each"}
         return figures, {name: self.original.ledger.read(name).read() for name in self.arrays}
 
 

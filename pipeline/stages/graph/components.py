@@ -47,13 +47,6 @@ NO_BRIDGES = (
     "component_policy='bridge' needs to know how far points of different components are apart, and a graph has no "
     "points; add the edges that join them, or choose 'largest' (embed only the largest; other rows get NaN)."
 )
-# What else helps where a graph in several components is refused, by what its edges come from.
-REMEDIES = {
-    "radius": "Raise radius, or choose component_policy='bridge' (join them by the shortest links) or 'largest' (embed "
-    "only the largest; other rows get NaN).",
-    "given": "Add the edges that are missing, or choose component_policy='largest' (embed only the largest; other rows "
-    "get NaN).",
-}
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class Components(SingleStage):
         checks.one_of("policy", self.policy, POLICIES)
         sizes, n_components = self.graph.figures["largest_components"], self.graph.figures["n_components"]
         if n_components > 1 and self.policy == "error":
-            raise DisconnectedGraphError(self._refusal(sizes, n_components))
+            raise DisconnectedGraphError(disconnected_message(sizes, n_components, self.edges_from))
         links, exact = ShortestLinks.of(0), True
         if n_components > 1 and self.policy == "bridge":
             if self.cells is None:
@@ -84,15 +77,6 @@ class Components(SingleStage):
         n_kept = sizes[0] if self.policy == "largest" else self.ordered.figures["n_nodes"]
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
         return {**report, "n_bridges": len(links.lengths), "exact": exact}, arrays
-
-    def _refusal(self, sizes: list[int], n_components: int) -> str:
-        if self.edges_from not in REMEDIES:
-            return disconnected_message(sizes, n_components)
-        listed = ", ".join(map(str, sizes)) + (", ..." if n_components > len(sizes) else "")
-        return (
-            f"The graph has {n_components} components, of sizes {listed}; distances between them are undefined. "
-            f"{REMEDIES[self.edges_from]}"
-        )
 
     @staticmethod
     def cost(shape: Shape) -> Cost:

@@ -33,22 +33,33 @@ class Lists(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AnchorCalibrate(SingleStage):
+class Judged(SingleStage):
+    """What rows of the run that are not anchors tell of the model."""
+
+    space: GraphSpace
+    model_space: GraphSpace
+    anchors: Outcome
+
+    def inputs(self) -> list[str]:
+        return [self.anchors.ledger.digest, *self.model_space.identity]
+
+    def moments(self, lists: Lists) -> Moments:
+        """The moments that rows with these neighbors have as new points of the model."""
+        near = even_lists(lists.distances, lists.neighbors)
+        return moments_of(self.model_space.model, len(lists.nodes), ways_to_landmarks(self.model_space, near))
+
+
+@dataclass(frozen=True)
+class AnchorCalibrate(Judged):
     """The trust columns that rows of the run have as new rows of the model, each rising.
 
     Where every node is an anchor there are none, and the model is as the run: what the run knows of itself holds.
     """
 
-    space: GraphSpace
-    model_space: GraphSpace
-    anchors: Outcome
     name = "calibrate"
 
     def settings(self) -> Json:
         return {"weight": self.space.weight, "exponent": self.space.exponent}
-
-    def inputs(self) -> list[str]:
-        return [self.anchors.ledger.digest, *self.model_space.identity]
 
     def result(self) -> Result:
         nodes = self.anchors.ledger.read("calibrating").read()
@@ -61,30 +72,23 @@ class AnchorCalibrate(SingleStage):
         return {**figures, **self.settings()}, arrays
 
     def _columns(self, lists: Lists) -> FloatArray:
-        moments = _moments_through(self.model_space, lists.distances, lists.neighbors)
-        result = placed_by_moments(self.space.model, moments, self.space.weight)
+        result = placed_by_moments(self.space.model, self.moments(lists), self.space.weight)
         return trust_columns(result, lists.distances[:, 0], self.space.exponent)
 
 
 @dataclass(frozen=True)
-class Accuracy(SingleStage):
+class Accuracy(Judged):
     """How far from where the run has them the model places rows, in units of the embedding's spread (the root mean
     square distance from its center): root mean square, and what 99% do not exceed."""
 
-    space: GraphSpace
-    model_space: GraphSpace
-    anchors: Outcome
     name = "accuracy"
-
-    def inputs(self) -> list[str]:
-        return [self.anchors.ledger.digest, *self.model_space.identity]
 
     def result(self) -> Result:
         nodes = self.anchors.ledger.read("checking").read()
         if not len(nodes):
             return {"n_checked": 0, "rms": 0.0, "q99": 0.0}, {}
         lists, model = as_new(self.space, self.model_space, nodes), self.space.model
-        placed = project_moments(model, _moments_through(self.model_space, lists.distances, lists.neighbors))
+        placed = project_moments(model, self.moments(lists))
         batches = (batch.take(lists.nodes) for batch in row_batches(self.space.stages["rows"]))
         known = project_moments(model, moments_of(model, len(lists.nodes), batches))
         spread = np.sqrt(np.sum((known - known.mean(axis=0)) ** 2, axis=1).mean())
@@ -103,8 +107,3 @@ def as_new(space: GraphSpace, model_space: GraphSpace, nodes: IntArray) -> Lists
     kept = component < 1 if model_space.kept is not None else np.ones(len(nodes), dtype=np.bool_)
     rising = np.argsort(order[kept])
     return Lists(nodes[order[kept]][rising], distances[kept][rising], neighbors[kept][rising])
-
-
-def _moments_through(space: GraphSpace, distances: FloatArray, neighbors: IntArray) -> Moments:
-    """The moments of new points with these neighbors (p, k)."""
-    return moments_of(space.model, len(distances), ways_to_landmarks(space, even_lists(distances, neighbors)))

@@ -47,10 +47,11 @@ class LoadGraph(SingleStage):
             raise InvalidInputError(f"all edges of {self.source.name} have length 0; there is nothing to embed.")
         checks.require_squarable(f"the longest edge of {self.source.name}", np.array([largest]))
         node_at = near_order(graph)
-        place_of = np.argsort(node_at)
-        offsets, targets, lengths = renumbered(graph, node_at, place_of)
-        arrays = {"offsets": offsets, "targets": targets, "lengths": lengths}
-        arrays |= {"node_at": node_at, "place_of": place_of}
+        ordered = graph[node_at][:, node_at]
+        ordered.sort_indices()
+        offsets, targets = (numbers.astype(np.int64) for numbers in (ordered.indptr, ordered.indices))
+        arrays = {"offsets": offsets, "targets": targets, "lengths": ordered.data}
+        arrays |= {"node_at": node_at, "place_of": np.argsort(node_at)}
         report = {"content": digest_of_graph(graph), "largest": largest, "n_rows": graph.shape[0], "n_columns": 0}
         return {**report, "n_dropped_rows": 0, "n_edges": len(targets) // 2}, arrays
 
@@ -68,15 +69,6 @@ def near_order(graph: SparseArray) -> IntArray:
         (graph.data, graph.indices.astype(np.int32), graph.indptr.astype(np.int32)), shape=graph.shape
     )
     return np.asarray(scipy.sparse.csgraph.reverse_cuthill_mckee(narrow, symmetric_mode=True), dtype=np.int64)
-
-
-def renumbered(graph: SparseArray, node_at: IntArray, place_of: IntArray) -> RadiusLists:
-    """The edges of the nodes in another order, numbers rising within each node's."""
-    sizes = np.diff(graph.indptr)
-    starts = place_of[np.repeat(np.arange(len(sizes)), sizes)]
-    ends = place_of[graph.indices]
-    order = np.lexsort((ends, starts))
-    return RadiusLists(np.concatenate([[0], np.cumsum(sizes[node_at])]), ends[order], graph.data[order])
 
 
 def loaded_lists(loaded: Outcome, nodes: range, exponent: int) -> RadiusLists:

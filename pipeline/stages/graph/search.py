@@ -276,21 +276,24 @@ class RadiusGraph(UnevenGraph):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         nodes = OrderedNodes(self.cells, self.ordered)
-        lists = self._lists(nodes, partition)
-        nearest, alone = nearest_in_lists(lists), np.flatnonzero(lists.sizes == 0)
-        others = np.full(len(nearest), -1)
-        nearest[alone], others[alone] = self._nearest(nodes, partition, alone)
-        return write_group(ledger, partition, lists, nearest, self._held_out(nodes, partition, lists, nearest, others))
+        points, rows = nodes.group(partition)
+        first = int(nodes.offsets[nodes.groups[partition]])
+        own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
+        lists = self._lists(nodes, partition, points, own_cells, first)
+        nearest, others = nearest_in_lists(lists), np.full(len(rows), -1)
+        # Those without any within the radius look for the nearest wherever it is.
+        alone = np.flatnonzero(lists.sizes == 0)
+        keys = node_keys(rows, first)[alone]
+        apart, found = enough_neighbors_among(nodes, partition, points[alone], keys, own_cells[alone], nodes.n_cells, 1)
+        nearest[alone], others[alone] = apart[:, 0], found[:, 0] & NODE_BITS
+        return write_group(ledger, partition, lists, nearest, self._held_out(first, partition, lists, nearest, others))
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         report, arrays = super().finish(ledger, figures)
         probed = {name: self.probes.figures[name] for name in ("recall", "n_probes", "audited")}
         return {**report, **probed, "radius": in_run_units(self.radius, self.exponent)}, arrays
 
-    def _lists(self, nodes: OrderedNodes, group: int) -> RadiusLists:
-        points, rows = nodes.group(group)
-        first = int(nodes.offsets[nodes.groups[group]])
-        own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
+    def _lists(self, nodes: OrderedNodes, group: int, points: AnyArray, own_cells: IntArray, first: int) -> RadiusLists:
         radius = in_run_units(self.radius, self.exponent)
         room = Room(len(points), self.radius, int(SHARE * machine_memory() / LIST_BYTES))
         parts = [
@@ -299,16 +302,8 @@ class RadiusGraph(UnevenGraph):
         ]
         return rising_lists(len(points), joined_pairs(parts))
 
-    def _nearest(self, nodes: OrderedNodes, group: int, chosen: IntArray) -> tuple[FloatArray, IntArray]:
-        """Distances and numbers of the nearest other nodes of some of a group, wherever they are."""
-        points, rows = nodes.group(group)
-        first = int(nodes.offsets[nodes.groups[group]])
-        keys, own_cells = node_keys(rows, first)[chosen], nodes.cell_of(chosen + first)
-        apart, found = enough_neighbors_among(nodes, group, points[chosen], keys, own_cells, nodes.n_cells, 1)
-        return apart[:, 0], found[:, 0] & NODE_BITS
-
     def _held_out(
-        self, nodes: OrderedNodes, group: int, lists: RadiusLists, nearest: FloatArray, others: IntArray
+        self, first: int, group: int, lists: RadiusLists, nearest: FloatArray, others: IntArray
     ) -> RadiusLists:
         """Neighbors of some rows of a group, as if they were new. One that repeats has its like for a neighbor, one
         without any within the radius the nearest."""
@@ -316,7 +311,7 @@ class RadiusGraph(UnevenGraph):
         held = node_of[drawn(rows, self.ordered.figures["n_rows"], self.seed)]
         repeated = np.flatnonzero(np.bincount(node_of, minlength=len(nearest))[held] > 1)
         alone = np.flatnonzero(others[held] >= 0)
-        itself = Pairs(repeated, held[repeated] + int(nodes.offsets[nodes.groups[group]]), np.zeros(len(repeated)))
+        itself = Pairs(repeated, held[repeated] + first, np.zeros(len(repeated)))
         return as_new(lists, held, joined_pairs([itself, Pairs(alone, others[held[alone]], nearest[held[alone]])]))
 
     @staticmethod

@@ -5,7 +5,7 @@ for what it tells of the landmarks' own distances, which are all evaluated. Dist
 the other landmarks are estimates by kernel semi-least squares [E].
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -163,9 +163,10 @@ class Compare(Stage):
 
     def _compared(self, rows: range, some: slice) -> Iterator[dict[str, FloatArray]]:
         """What some landmarks are to rows, of which no more than a grain is in memory at once."""
+        landmarks, landmark_rows = self._landmarks
         for block in (rows[first : first + GRAIN_ROWS] for first in range(0, len(rows), GRAIN_ROWS)):
             objects = self.source.read(block.start, block.stop)
-            values = self.comparison.table(objects, self._objects[some], block, self._object_rows[some])
+            values = self.comparison.table(objects, landmarks[some], block, landmark_rows[some])
             own = {"own": self.comparison.own(objects, block)} if self.comparison.is_kernel and not some.start else {}
             yield {"values": values, **own}
 
@@ -186,19 +187,13 @@ class Compare(Stage):
         return Comparisons(self.source.n_rows, int(given))
 
     @cached_property
-    def _objects(self) -> Any:
-        objects = landmark_objects(self.landmarks)
-        return objects if self._places is None else [objects[place] for place in self._places]
-
-    @cached_property
-    def _object_rows(self) -> list[int]:
-        rows = self.landmarks.ledger.read("rows").read()
-        return list((rows if self._places is None else rows[self._places]).tolist())
-
-    @cached_property
-    def _places(self) -> Sequence[int] | None:
-        """Which of the landmarks count; None for all."""
-        return None if self.subset is None else self.subset.ledger.read("subset").read().tolist()
+    def _landmarks(self) -> tuple[Any, list[int]]:
+        """The landmarks that count, and their rows."""
+        objects, rows = landmark_objects(self.landmarks), self.landmarks.ledger.read("rows").read()
+        if self.subset is None:
+            return objects, rows.tolist()
+        places = self.subset.ledger.read("subset").read()
+        return [objects[place] for place in places.tolist()], rows[places].tolist()
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -256,8 +251,7 @@ class ComparedRows(RowProvider):
         return np.ldexp(landmark_dissimilarities(found, rows, rows, self.name), -self.exponent)
 
     def _induced(self, similarities: FloatArray, own: FloatArray) -> FloatArray:
-        scaled = (np.ldexp(part, -2 * self.exponent) for part in (similarities, own, self._landmarks_own))
-        return dissimilarities_from_similarities(*scaled)
+        return dissimilarities_from_similarities(similarities, own, self._landmarks_own, self.exponent)
 
     @cached_property
     def _landmarks_own(self) -> FloatArray:

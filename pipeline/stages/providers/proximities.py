@@ -7,7 +7,7 @@ similarities the diagonal. Of any other every row is a landmark, and an array be
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -96,11 +96,14 @@ class ScanProximities(Scan):
         return [*super().inputs(), self.landmarks.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        check = check_dissimilarity_block
+        if self.similarities:
+            check = partial(check_similarity_block, are_affinities=self.affinity)
         largest, digests = 0.0, []
         for grain in self.partitions.grains(partition):
             digest = hashlib.sha256()
             for start, block in self._blocks(grain):
-                self._check(block, start)
+                check(block, start, self.source.name, self._matrix_rows)
                 digest.update(digest_of_rows(block).encode())
                 largest = max(largest, float(np.abs(block).max(initial=0.0)))
             digests.append(digest.hexdigest())
@@ -118,12 +121,6 @@ class ScanProximities(Scan):
         step = min(GRAIN_ROWS, rows_per_block(int(self.landmarks.figures["n_landmarks"])))
         for start in grain[::step]:
             yield start, self.source.columns(start, min(start + step, grain.stop), self._matrix_rows)
-
-    def _check(self, block: FloatArray, first: int) -> None:
-        if self.similarities:
-            check_similarity_block(block, first, self.source.name, self._matrix_rows, self.affinity)
-        else:
-            check_dissimilarity_block(block, first, self.source.name, self._matrix_rows)
 
     @cached_property
     def _matrix_rows(self) -> IntArray:
@@ -206,8 +203,7 @@ class PrecomputedRows(RowProvider):
 
     def _induced(self, similarities: FloatArray, own: FloatArray) -> FloatArray:
         """Signed roots of squared dissimilarities [T eq. 2-5]."""
-        scaled = (np.ldexp(part, -2 * self.exponent) for part in (similarities, own, self._own_of_landmarks))
-        return dissimilarities_from_similarities(*scaled)
+        return dissimilarities_from_similarities(similarities, own, self._own_of_landmarks, self.exponent)
 
     def _own(self, start: int, stop: int) -> FloatArray:
         if self.own_key is not None:
