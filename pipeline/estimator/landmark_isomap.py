@@ -1,7 +1,6 @@
 """LandmarkIsomap: the pipeline's numerics in memory, as a scikit-learn estimator, and the way back to rows of data."""
 
 import warnings
-from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -26,7 +25,7 @@ from pipeline.numerics.inverse.interpolant import Inverted, Stencils
 from pipeline.numerics.inverse.neighborhood import NOBODY
 from pipeline.numerics.inverse.systems import ILL_CONDITIONED, MERGED, REGULARIZED, UNDEFINED
 from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
-from pipeline.types import AnyArray, FloatArray, IntArray
+from pipeline.types import AnyArray, FloatArray
 
 # What a fit leaves only if its method has it.
 OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
@@ -310,25 +309,15 @@ def _interpolated(places: AnyArray, embedding: FloatArray, rows: AnyArray) -> In
     near = interpolant.nearest_nodes(embedding[firsts], places)
     found = interpolant.stencils(places, embedding[firsts], near)
     if len(firsts) == len(embedded):
-        # Nothing repeats: rows are combined where they stand.
-        return Inverted(
-            replace(found, neighborhoods=np.where(near == NOBODY, NOBODY, firsts[near])).combine(rows),
-            found,
-        )
-    return _of_means(found, embedded, distinct.node_of, rows)
-
-
-def _of_means(found: Stencils, embedded: IntArray, node_of: IntArray, rows: AnyArray) -> Inverted:
-    """Values by the means of the rows (n, D) of nodes; node_of (e,) are those of the embedded rows (e,)."""
-    near = found.neighborhoods
+        # Nothing repeats: rows are combined where they stand. The last of the numbers is that of NOBODY.
+        return Inverted(found._replace(neighborhoods=np.append(firsts, NOBODY)[near]).combine(rows), found)
     needed = np.unique(near[near != NOBODY])
-    members = np.flatnonzero(np.isin(node_of, needed))
-    members = members[np.argsort(node_of[members], kind="stable")]
-    means, differ = interpolant.mean_rows(rows[embedded[members]], np.searchsorted(needed, node_of[members]))
+    members = np.flatnonzero(np.isin(distinct.node_of, needed))
+    members = members[np.argsort(distinct.node_of[members], kind="stable")]
     local = np.where(near == NOBODY, NOBODY, np.searchsorted(needed, near))
-    merged = (differ[local] & (local != NOBODY)).any(axis=1) if len(needed) else np.zeros(len(near), dtype=np.bool_)
-    flags = found.flags | np.where(merged, MERGED, 0).astype(np.uint8)
-    return Inverted(replace(found, neighborhoods=local).combine(means), replace(found, flags=flags))
+    row_places = np.searchsorted(needed, distinct.node_of[members])
+    means, differ = interpolant.mean_rows(rows[embedded[members]], row_places)
+    return found._replace(neighborhoods=local).of_means(means, differ)
 
 
 def _warn_of_outside(found: Stencils) -> None:

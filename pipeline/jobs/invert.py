@@ -54,7 +54,6 @@ STAGES = tuple(
         *(ScanQueries, AssignQueries, OrderQueries, SearchEmbedded, Gather, Invert, LeaveOut, PublishInverted),
     )
 )
-PROJECTION = "projection"
 # Settings that a manifest keeps.
 TOLD = {"n_neighbors", "kernel", "scale", "outside", "id_column"}
 # Queries that are worth being sent to a worker.
@@ -71,16 +70,13 @@ class InvertJob(Job):
     """
 
     settings: InvertSettings
+    kernel: Kernel
     points: StoredSource
     data: Source
     validated: Outcome
     unchanged: bool
     queries: Source | None
     kind: ClassVar[str] = run.INVERSION
-
-    @property
-    def kernel(self) -> Kernel:
-        return _kernel(self.settings)
 
     @property
     def n_queries(self) -> int:
@@ -120,7 +116,42 @@ class InvertJob(Job):
         return cut_rows(n_rows, row_bytes, self.settings.partition_mib)
 
     def stages(self, done: Runner) -> None:
-        chain(self, done)
+        if not self.unchanged:
+            done(CheckUnchanged(self.data, self.validated))
+        index = self._indexed(done)
+        queries, cut, leaves_out = self._asked(index, done), self.query_partitions, self.settings.leave_one_out
+        placed = ScaledQueries(queries, index.points, batch=done(ScanQueries(queries, cut)), fitted_dtype=EMBEDDED)
+        ordered = done(OrderQueries(done(AssignQueries(placed, cut, index.cells)), cut.count, self.group_rows))
+        rows, n_columns = self.source_partitions, self.data.shape[1]
+        searched = done(SearchEmbedded(index, ordered, rows, self.settings.n_neighbors, leaves_out))
+        gathered = done(Gather(self.data, str(self.validated.figures["content"]), rows, searched))
+        invert_stage = LeaveOut if leaves_out else Invert
+        inverted = done(invert_stage(index, ordered, searched, gathered, rows.count, cut, n_columns, self.kernel))
+        done(PublishInverted(inverted, cut, None if leaves_out else n_columns, self.settings.outside))
+
+    def _indexed(self, done: Runner) -> Index:
+        """The embedded points, ordered by cells."""
+        cut, seed, recall = self.index_partitions, self.settings.seed, self.settings.recall
+        scanned = done(ScanPoints(self.points, cut, "drop"))
+        points = PreparedSource(self.points, scanned)
+        cells = done(Cells(points, cut, seed))
+        ordered, probes = done(Order(done(Assign(points, cut, cells)), cut.count, cut.rows_each)), None
+        if needs_probes(ordered) and recall < 1:
+            probes = done(Probes(cells, ordered, self.settings.n_neighbors, seed, recall))
+        return Index(scanned, cells, ordered, probes)
+
+    def _asked(self, index: Index, done: Runner) -> Source:
+        """What is asked for: points of the user's, of a path, or embedded ones."""
+        settings, known = self.settings, (self.points, index.points, self.index_partitions, self.settings.seed)
+        if self.queries is not None:
+            return self.queries
+        if settings.path is not None:
+            path = Path(*known, settings.path, settings.steps, settings.along)
+            return StoredSource(done(path).ledger, "positions")
+        if settings.sample is None:
+            return self.points
+        drawn = done(DrawPoints(*known, settings.sample))
+        return self.points.drawn(int(drawn.figures["limit"]), settings.seed)
 
     def manifest(self, outcomes: dict[str, Outcome]) -> Json:
         own = ERRORS if self.settings.leave_one_out else ("values",)
@@ -152,18 +183,14 @@ def prepare_invert(settings: InvertSettings, data: object | None = None, queries
     store, manifest = opened_run(settings.store, run.FIT, version=settings.version)
     _require_vectors(settings, manifest)
     validated = published_stages(store, manifest, ["validate"], ())["validate"]
-    points = StoredSource(run.published_ledger(store, manifest, "publish"), PROJECTION)
+    points = StoredSource(run.published_ledger(store, manifest, "publish"), "projection")
     rows = _fitted_source(settings, manifest, validated, data)
-    _kernel(settings).terms(points.shape[1])
+    kernel = Kernel(*RADIAL_FUNCTIONS[settings.kernel], settings.scale or 1.0)
+    kernel.terms(points.shape[1])
     _require_fitting(settings, points, rows)
     unchanged = is_scanned(rows, validated, manifest["settings"]["missing"])
     asked = _opened_queries(settings, points, queries)
-    return InvertJob(settings.output, settings, points, rows, validated, unchanged, asked)
-
-
-def _kernel(settings: InvertSettings) -> Kernel:
-    kind, power = RADIAL_FUNCTIONS[settings.kernel]
-    return Kernel(kind, power, settings.scale or 1.0)
+    return InvertJob(settings.output, settings, kernel, points, rows, validated, unchanged, asked)
 
 
 def _require_vectors(settings: InvertSettings, manifest: Json) -> None:
@@ -177,7 +204,14 @@ def _require_vectors(settings: InvertSettings, manifest: Json) -> None:
 
 def _fitted_source(settings: InvertSettings, manifest: Json, validated: Outcome, data: object | None) -> Source:
     """The data of the run where it was, or where it is told to be now."""
-    source = _opened_source(settings, manifest, data)
+    if data is not None:
+        told = manifest["settings"]
+        source = open_source(data, None, told["columns"], told["id_column"])
+    else:
+        paths = data_paths(settings.store, manifest, settings.source)
+        for path in paths:
+            require_apart("output", settings.output, path)
+        source = joined(fitted_sources(settings.store, manifest, paths))
     fitted = int(manifest["source"]["n_rows"]), int(manifest["source"]["n_columns"]), validated.figures["dtype"]
     found = *source.shape, source.dtype.str
     if found != fitted:
@@ -187,16 +221,6 @@ def _fitted_source(settings: InvertSettings, manifest: Json, validated: Outcome,
             "to as source."
         )
     return source
-
-
-def _opened_source(settings: InvertSettings, manifest: Json, data: object | None) -> Source:
-    if data is not None:
-        told = manifest["settings"]
-        return open_source(data, None, told["columns"], told["id_column"])
-    paths = data_paths(settings.store, manifest, settings.source)
-    for path in paths:
-        require_apart("output", settings.output, path)
-    return joined(fitted_sources(settings.store, manifest, paths))
 
 
 def _require_fitting(settings: InvertSettings, points: Source, data: Source) -> None:
@@ -217,12 +241,12 @@ def _require_fitting(settings: InvertSettings, points: Source, data: Source) -> 
 
 
 def _opened_queries(settings: InvertSettings, points: Source, queries: object | None) -> Source | None:
-    given = settings.coordinates if queries is None else queries
-    if given is None:
-        return None
-    if queries is None and settings.coordinates is not None:
+    if queries is None:
+        if settings.coordinates is None:
+            return None
         require_apart("output", settings.output, settings.coordinates)
-    source = open_source(given, settings.key, settings.columns, settings.id_column)
+        queries = settings.coordinates
+    source = open_source(queries, settings.key, settings.columns, settings.id_column)
     if source.shape[1] != points.shape[1]:
         raise InvalidInputError(
             f"{source.name} has {source.shape[1]} columns; the run has {points.shape[1]} coordinates: give one column "
@@ -231,61 +255,22 @@ def _opened_queries(settings: InvertSettings, points: Source, queries: object | 
     return source
 
 
-def chain(job: InvertJob, done: Runner) -> None:
-    """Every stage of an inversion after the other."""
-    if not job.unchanged:
-        done(CheckUnchanged(job.data, job.validated))
-    index = _indexed(job, done)
-    queries, cut, leaves_out = _queries(job, index, done), job.query_partitions, job.settings.leave_one_out
-    placed = ScaledQueries(queries, index.points, batch=done(ScanQueries(queries, cut)), fitted_dtype=EMBEDDED)
-    ordered = done(OrderQueries(done(AssignQueries(placed, cut, index.cells)), cut.count, job.group_rows))
-    rows, k = job.source_partitions, job.settings.n_neighbors
-    searched = done(SearchEmbedded(index, ordered, rows, k, leaves_out))
-    gathered = done(Gather(job.data, str(job.validated.figures["content"]), rows, searched))
-    n_columns = job.data.shape[1]
-    known = index, ordered, searched, gathered, rows.count, cut, n_columns, job.kernel
-    inverted = done((LeaveOut if leaves_out else Invert)(*known))
-    done(PublishInverted(inverted, cut, None if leaves_out else n_columns, job.settings.outside))
-
-
-def _indexed(job: InvertJob, done: Runner) -> Index:
-    """The embedded points, ordered by cells."""
-    cut, seed = job.index_partitions, job.settings.seed
-    scanned = done(ScanPoints(job.points, cut, "drop"))
-    points = PreparedSource(job.points, scanned)
-    cells = done(Cells(points, cut, seed))
-    ordered = done(Order(done(Assign(points, cut, cells)), cut.count, cut.rows_each))
-    probes = None
-    if needs_probes(ordered) and job.settings.recall < 1:
-        probes = done(Probes(cells, ordered, job.settings.n_neighbors, seed, job.settings.recall))
-    return Index(scanned, cells, ordered, probes)
-
-
-def _queries(job: InvertJob, index: Index, done: Runner) -> Source:
-    """What is asked for: points of the user's, of a path, or embedded ones."""
-    settings, cut = job.settings, job.index_partitions
-    if job.queries is not None:
-        return job.queries
-    if settings.path is not None:
-        path = Path(job.points, index.points, cut, settings.path, settings.steps, settings.along, settings.seed)
-        return StoredSource(done(path).ledger, "positions")
-    if settings.sample is None:
-        return job.points
-    drawn = done(DrawPoints(job.points, index.points, cut, settings.sample, settings.seed))
-    return job.points.drawn(int(drawn.figures["limit"]), settings.seed)
-
-
 def memory_of_inversion(job: InvertJob) -> dict[str, int]:
     """Bytes that each stage has in memory at most."""
     (n, d), (_, n_columns) = job.points.shape, job.data.shape
     # To leave a row out, one neighbor more is looked for.
     k = min(n, job.settings.n_neighbors + job.settings.leave_one_out)
+    n_terms = len(job.kernel.terms(d).parents)
     cells, block = 16 * cell_count(n) * d, 8 * d * min(n, job.index_partitions.rows_each)
     n_asked, group = (min(job.n_queries, rows) for rows in (job.query_partitions.rows_each, job.group_rows))
     asked = 8 * d * n_asked
     # A partition of the data is a grain at least, however wide its rows are.
     data = min(n, job.source_partitions.rows_each) * n_columns * job.data.dtype.itemsize
-    inverted = 4 * block + 64 * group * k + 24 * group * n_columns + 8 * n
+    # Copies of the rows that are combined at once: a block, or what a single query needs if that is more.
+    combined = 6 * min(8 * n * n_columns, max(BLOCK_BYTES, 8 * k * n_columns))
+    # A system's matrix and factor, what goes with its polynomials, and the whole of it.
+    system = 16 * k * k + 24 * k * n_terms + 8 * (k + min(k, n_terms)) ** 2
+    inverted = 4 * block + 64 * group * k + 24 * group * n_columns + 8 * n + combined + system
     parts = {
         **dict.fromkeys(("check", "gather"), 3 * data),
         **dict.fromkeys(("points", "sample", "path"), 4 * block + 4096 * d * 24),
@@ -297,19 +282,7 @@ def memory_of_inversion(job: InvertJob) -> dict[str, int]:
         "query_cells": 5 * asked + SEARCH + cells,
         "query_order": 9 * 8 * d * group,
         "search": 4 * block + SEARCH + cells + max(48 * group * k, 40 * n),
-        **dict.fromkeys(("invert", "leave_out"), inverted + _block_bytes(job, k) + _system_bytes(job, k)),
+        **dict.fromkeys(("invert", "leave_out"), inverted),
         "publish": 3 * 8 * job.n_results * n_asked,
     }
     return {name: BASE + part for name, part in parts.items()}
-
-
-def _block_bytes(job: InvertJob, k: int) -> int:
-    """Copies of the rows that are combined at once: a block, or what a single query needs if that is more."""
-    n, n_columns = job.data.shape
-    return 6 * min(8 * n * n_columns, max(BLOCK_BYTES, 8 * k * n_columns))
-
-
-def _system_bytes(job: InvertJob, k: int) -> int:
-    """A system of k nodes: its matrix and factor, what goes with its polynomials, and the whole of it."""
-    n_terms = len(job.kernel.terms(job.points.shape[1]).parents)
-    return 16 * k * k + 24 * k * n_terms + 8 * (k + min(k, n_terms)) ** 2

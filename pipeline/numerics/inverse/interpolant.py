@@ -18,7 +18,7 @@ A query's bytes depend neither on other queries nor on the order of its neighbor
 | UNDEFINED       | the query is not finite, or has no nodes; values are NaN                             |
 """
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.inverse.neighborhood import NOBODY, Kernel, Radial, Room, Terms, room_for
-from pipeline.numerics.inverse.systems import DROPPED, ILL_CONDITIONED, UNDEFINED, prepare, weigh
+from pipeline.numerics.inverse.systems import DROPPED, ILL_CONDITIONED, MERGED, UNDEFINED, prepare, weigh
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
@@ -39,8 +39,7 @@ TREE_MAX_DIMENSION = 6
 MOST_ROWS_OF_NODE = 64
 
 
-@dataclass(frozen=True, eq=False)
-class Stencils:
+class Stencils(NamedTuple):
     """Weights (q, k) of the rows that `neighborhoods` (q, k) name, which give the queries' values. condition (q,) of
     each system in the 1-norm; amplification (q,), the sum of absolute weights, by which errors of rows can grow: a few
     where nodes surround the query; distance (q,) to the nearest node; fill_distance (q,); flags (q,)."""
@@ -69,9 +68,21 @@ class Stencils:
             )
         return _combined(self.neighborhoods, self.weights, values)
 
+    def of_some(self, queries: slice, neighborhoods: IntArray) -> "Stencils":
+        """Those of some queries, whose rows are now numbered by `neighborhoods` (b, k)."""
+        return Stencils(neighborhoods, *(column[queries] for column in self[1:]))
 
-@dataclass(frozen=True, eq=False)
-class Inverted:
+    def of_means(self, means: FloatArray, differ: BoolArray) -> "Inverted":
+        """Values by what `mean_rows` gave, flagged where the rows of a node differ."""
+        # The last place is that of NOBODY.
+        merged = np.append(differ, False)[self.neighborhoods]
+        return Inverted(self.combine(means), self.flagged(np.asarray(merged.any(axis=1)), MERGED))
+
+    def flagged(self, which: BoolArray, flag: int) -> "Stencils":
+        return self._replace(flags=self.flags | np.where(which, flag, 0).astype(np.uint8))
+
+
+class Inverted(NamedTuple):
     """values (q, D) at the queries, NaN where undefined, and their stencils."""
 
     values: FloatArray
@@ -94,7 +105,8 @@ def invert(
     if len(rows) != len(nodes):
         raise InvalidInputError(f"values has {len(rows)} rows and points {len(nodes)}; give one for each.")
     near = nearest_nodes(nodes, queries) if neighborhoods is None else neighborhoods
-    found = stencils(queries, nodes, near, kernel, fill_distance, np.asarray(np.isfinite(rows).all(axis=1)))
+    known = np.isfinite(rows).all(axis=1, keepdims=True)
+    found = stencils(queries, np.where(known, nodes, np.nan), near, kernel, fill_distance)
     return Inverted(found.combine(rows), found)
 
 
@@ -104,22 +116,15 @@ def stencils(
     neighborhoods: ArrayLike,
     kernel: Kernel = CUBIC,
     fill_distance: float | None = None,
-    usable: BoolArray | None = None,
 ) -> Stencils:
-    """Weights for values at queries (q, d), by points (n, d) and neighborhoods (q, k); see `invert`. usable (n,) marks
-    the points that have a row, by default all."""
+    """Weights for values at queries (q, d), by points (n, d) and neighborhoods (q, k); see `invert`."""
     places, nodes = checked_coordinates(queries, points)
     near = _checked_neighborhoods(neighborhoods, len(places), len(nodes))
-    with_row = np.ones(len(nodes), dtype=np.bool_) if usable is None else usable
-    if with_row.shape != (len(nodes),):
-        raise InvalidInputError(f"usable has shape {with_row.shape}; it must be ({len(nodes)},), one for each point.")
-    left = np.where((usable_points(nodes) & with_row)[near], near, NOBODY)
+    left = np.where(usable_points(nodes)[near], near, NOBODY)
     length = 0.0  # that of each neighborhood
     if fill_distance is not None:
         length = checks.number_in_range("fill_distance", fill_distance, checks.SMALLEST_SIZE, checks.LARGEST_SIZE)
-    found = _weighed(places, nodes, left, kernel, length)
-    dropped = (left != near).any(axis=1)
-    return replace(found, flags=found.flags | np.where(dropped, DROPPED, 0).astype(np.uint8))
+    return _weighed(places, nodes, left, kernel, length).flagged((left != near).any(axis=1), DROPPED)
 
 
 def nearest_nodes(points: ArrayLike, queries: ArrayLike, n_neighbors: int = N_NEIGHBORS) -> IntArray:

@@ -67,7 +67,8 @@ from pipeline.numerics.inverse.neighborhood import (
 )
 from pipeline.types import AnyArray
 
-MERGED, NOT_UNISOLVENT, ILL_CONDITIONED, REGULARIZED, DROPPED, UNDEFINED = 1, 2, 4, 8, 16, 32
+FLAGS = {"merged": 1, "not_unisolvent": 2, "ill_conditioned": 4, "regularized": 8, "dropped": 16, "undefined": 32}
+MERGED, NOT_UNISOLVENT, ILL_CONDITIONED, REGULARIZED, DROPPED, UNDEFINED = FLAGS.values()
 # Relative to a polynomial's size at the nodes: the rounding of one that depends on others.
 DEPENDENT = 1e-10
 # Above this condition weights have fewer than four right digits.

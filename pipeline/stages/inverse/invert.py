@@ -6,21 +6,14 @@ at once as need no more than a block of them. Queries come cell by cell, so thos
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.inverse.interpolant import Stencils, stencils
+from pipeline.numerics.inverse.interpolant import Inverted, Stencils, stencils
 from pipeline.numerics.inverse.neighborhood import NOBODY, Kernel
-from pipeline.numerics.inverse.systems import (
-    DROPPED,
-    ILL_CONDITIONED,
-    MERGED,
-    NOT_UNISOLVENT,
-    REGULARIZED,
-    UNDEFINED,
-)
+from pipeline.numerics.inverse.systems import FLAGS, UNDEFINED
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.exchange import (
     Column,
@@ -30,9 +23,9 @@ from pipeline.stages.exchange import (
     write_rows,
 )
 from pipeline.stages.inverse.neighborhoods import GatheredRows, Index, RowsOfNodes
-from pipeline.stages.stage import Outcome, Stage, total
+from pipeline.stages.stage import GroupStage, Outcome, total
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 # Rows in double precision that are in memory at once, a few times over.
 BLOCK_BYTES = 32 << 20
@@ -49,12 +42,12 @@ class Neighborhoods(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Invert(Stage):
+class Invert(GroupStage):
     """Values of queries in the units of the data, with their distance to the nearest node, in the user's units and in
     fill distances, and flags."""
 
     index: Index
-    queries: Outcome
+    ordered: Outcome
     searched: Outcome
     gathered: Outcome
     n_source_partitions: int
@@ -69,51 +62,46 @@ class Invert(Stage):
         kernel = {"kind": self.kernel.kind, "power": self.kernel.exponent, "scale": self.kernel.scale}
         return {"kernel": kernel, "rows_each": self.partitions.rows_each}
 
-    def n_partitions(self) -> int:
-        return len(self.queries.figures["nodes_each"])
-
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        hoods = self._neighborhoods(partition)
+        hoods, gathered = self._opened(partition)
         found = stencils(hoods.queries, hoods.coordinates, hoods.places, self.kernel)
         values = np.empty((len(hoods.queries), self.n_columns))
-        merged = np.zeros(len(hoods.queries), dtype=np.bool_)
-        for block, rows, local in self._blocks(hoods, GatheredRows(self.gathered, self.n_source_partitions)):
-            means, differ = rows.means()
-            values[block] = replace(found, neighborhoods=local, weights=found.weights[block]).combine(means)
-            merged[block] = differ[local].any(axis=1)
-        nodes = {"values": values, **self._judged(found, merged)}
-        names = write_in_row_order(ledger, partition, self.queries, self.partitions, nodes)
+        for block, _, made in self._inverted(hoods, found, gathered):
+            values[block], found.flags[block] = made.values, made.stencils.flags
+        nodes = {"values": values, **self._judged(found)}
+        names = write_in_row_order(ledger, partition, self.ordered, self.partitions, nodes)
         return {"n_queries": len(values)}, names
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         ledger.write("counts", np.stack([ledger.part("counts", group).read() for group in sorted(figures)]))
         return {"n_queries": total(figures, "n_queries")}, ["counts"]
 
-    def _neighborhoods(self, partition: int) -> Neighborhoods:
+    def _opened(self, partition: int) -> tuple[Neighborhoods, GatheredRows]:
+        gathered = GatheredRows(self.gathered, self.n_source_partitions)
         near = self.searched.ledger.part("neighbors", partition).read().astype(np.int64)
-        points = self.queries.ledger.part("points", partition).read()
+        points = self.ordered.ledger.part("points", partition).read()
         nodes, places = np.unique(near, return_inverse=True)
-        if not len(nodes):
-            return Neighborhoods(points, nodes, np.zeros((1, points.shape[1])), near)
-        return Neighborhoods(points, nodes, self.index.opened().nodes(nodes)[0], places.reshape(near.shape))
+        coordinates = self.index.opened().nodes(nodes)[0] if len(nodes) else np.zeros((1, points.shape[1]))
+        return Neighborhoods(points, nodes, coordinates, places.reshape(near.shape)), gathered
 
     @property
     def _most_rows(self) -> int:
         """Rows of the data that are in memory at once."""
         return max(1, BLOCK_BYTES // (8 * self.n_columns))
 
-    def _blocks(self, hoods: Neighborhoods, gathered: GatheredRows) -> Iterator[tuple[slice, RowsOfNodes, IntArray]]:
-        """Consecutive queries, the rows of the nodes that they need, and the places (b, k) of those of each."""
+    def _inverted(
+        self, hoods: Neighborhoods, found: Stencils, gathered: GatheredRows
+    ) -> Iterator[tuple[slice, RowsOfNodes, Inverted]]:
+        """Consecutive queries, the rows that their nodes stand for, and what is made of them."""
         for block in blocks_of(hoods.places, gathered.sizes(hoods.nodes), self._most_rows):
-            needed, local = np.unique(hoods.places[block], return_inverse=True)
-            yield block, gathered.of(hoods.nodes[needed]), local.reshape(hoods.places[block].shape)
+            needed = np.unique(hoods.places[block])
+            rows, near = gathered.of(hoods.nodes[needed]), found.neighborhoods[block]
+            local = np.where(near == NOBODY, NOBODY, np.searchsorted(needed, near))
+            yield block, rows, found.of_some(block, local).of_means(rows.means, rows.differ)
 
-    def _judged(self, found: Stencils, merged: BoolArray) -> dict[str, AnyArray]:
-        return {
-            "distance": np.ldexp(found.distance, self.index.exponent),
-            "remoteness": found.remoteness,
-            "flags": found.flags | np.where(merged, MERGED, 0).astype(np.uint8),
-        }
+    def _judged(self, found: Stencils) -> dict[str, AnyArray]:
+        distance = np.ldexp(found.distance, self.index.exponent)
+        return {"distance": distance, "remoteness": found.remoteness, "flags": found.flags}
 
 
 @dataclass(frozen=True)
@@ -126,27 +114,22 @@ class LeaveOut(Invert):
     name = "leave_out"
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        hoods, gathered = self._neighborhoods(partition), GatheredRows(self.gathered, self.n_source_partitions)
+        hoods, gathered = self._opened(partition)
         # A query's own node comes first, and stays where other rows are there too.
-        near = hoods.places.copy()
-        alone = gathered.sizes(hoods.nodes)[near[:, 0]] == 1
-        near[alone, 0] = NOBODY
+        near, sizes = hoods.places.copy(), gathered.sizes(hoods.nodes)[hoods.places[:, 0]]
+        near[sizes == 1, 0] = NOBODY
         found = stencils(hoods.queries, hoods.coordinates, near, self.kernel)
-        own = _OwnRows(*(self.queries.ledger.part(name, partition).read() for name in ("rows", "node_of")))
-        own_weights = np.where(alone, 0.0, found.weights[:, 0])
-        merged = np.zeros(len(hoods.queries), dtype=np.bool_)
-        for block, known, local in self._blocks(hoods, gathered):
-            means, differ = known.means()
-            listed = np.where(near[block] == NOBODY, NOBODY, local)
-            predicted = replace(found, neighborhoods=listed, weights=found.weights[block]).combine(means)
-            merged[block] = (differ[local] & (listed != NOBODY)).any(axis=1)
-            late = own.measure(block, known, means, local[:, 0], own_weights[block], predicted)
-            for query in late.tolist():
+        own = _OwnRows(*(self.ordered.ledger.part(name, partition).read() for name in ("rows", "node_of")))
+        # With m in the mean, it is off by 1 / (m - 1) of what the row is off it.
+        weights = found.weights[:, 0] / np.maximum(sizes - 1, 1)
+        for block, known, made in self._inverted(hoods, found, gathered):
+            found.flags[block] = made.stencils.flags
+            for query in own.measure(block, known, made.values, weights).tolist():
                 node = int(hoods.nodes[hoods.places[query, 0]])
-                for numbers, values in gathered.beyond(node, self._most_rows):
-                    own.measure_beyond(numbers, values, predicted[query - block.start])
+                for rows, values in gathered.beyond(node, self._most_rows):
+                    own.measure_beyond(rows, values, made.values[query - block.start])
         columns = {"error": own.errors, "relative_error": own.errors / np.where(own.sizes > 0, own.sizes, 1.0)}
-        columns |= {name: column[own.query_of] for name, column in self._judged(found, merged).items()}
+        columns |= {name: column[own.query_of] for name, column in self._judged(found).items()}
         return {"n_queries": len(own.rows)}, write_rows(ledger, partition, own.rows, self.partitions, columns)
 
 
@@ -157,35 +140,23 @@ class _OwnRows:
     def __init__(self, rows: IntArray, query_of: IntArray) -> None:
         self.rows, self.query_of = rows, query_of
         self.errors, self.sizes = np.full((2, len(rows)), np.nan)
-        self._sorter = np.argsort(rows)
 
-    def measure(
-        self,
-        block: slice,
-        known: RowsOfNodes,
-        means: FloatArray,
-        own_places: IntArray,
-        weights: FloatArray,
-        predicted: FloatArray,
-    ) -> IntArray:
+    def measure(self, block: slice, known: RowsOfNodes, predicted: FloatArray, weights: FloatArray) -> IntArray:
         """Of the queries of a block measure the rows that are known; the queries, rising, that have others beside.
 
-        own_places (b,) are those of the queries' own nodes, weights (b,) what these have in the predictions (b, D).
+        weights (q,) say how far a prediction (b, D) moves if a row is left out of its mean.
         """
         mine = np.flatnonzero((self.query_of >= block.start) & (self.query_of < block.stop))
-        found = known.find(self.rows[mine])
-        late, mine, found = mine[found < 0], mine[found >= 0], found[found >= 0]
-        queries = self.query_of[mine] - block.start
-        places, rows = own_places[queries], known.values[found]
-        # With m in the mean, it is off by 1 / (m - 1) of what the row is off it.
-        factors = weights[queries] / np.maximum(known.counts[places] - 1, 1)
-        shifts = np.where(known.counts[places] > 1, factors, 0.0)[:, None] * (means[places] - rows)
-        self._keep(mine, rows, predicted[queries] + shifts)
-        return np.unique(self.query_of[late])
+        _, places, found = np.intersect1d(known.rows, self.rows[mine], assume_unique=True, return_indices=True)
+        queries, rows = self.query_of[mine[found]], known.values[places]
+        means = known.means[known.places[places]]
+        self._keep(mine[found], rows, predicted[queries - block.start] + weights[queries, None] * (means - rows))
+        return np.unique(self.query_of[np.delete(mine, found)])
 
     def measure_beyond(self, numbers: IntArray, values: FloatArray, predicted: FloatArray) -> None:
         """Rows (p, D) by their numbers (p,), which are in no mean and so change nothing of the prediction (D,)."""
-        self._keep(self._sorter[np.searchsorted(self.rows, numbers, sorter=self._sorter)], values, predicted)
+        _, places, found = np.intersect1d(numbers, self.rows, assume_unique=True, return_indices=True)
+        self._keep(found, values[places], predicted)
 
     def _keep(self, which: IntArray, rows: FloatArray, predicted: FloatArray) -> None:
         self.errors[which] = np.sqrt(((rows - predicted) ** 2).sum(axis=1))
@@ -211,14 +182,6 @@ def blocks_of(places: IntArray, sizes: IntArray, most_rows: int) -> Iterator[sli
         yield slice(first, n_queries)
 
 
-FLAGS = {
-    "merged": MERGED,
-    "not_unisolvent": NOT_UNISOLVENT,
-    "ill_conditioned": ILL_CONDITIONED,
-    "regularized": REGULARIZED,
-    "dropped": DROPPED,
-    "undefined": UNDEFINED,
-}
 ERRORS = ("error", "relative_error")
 
 

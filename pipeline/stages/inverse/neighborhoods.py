@@ -19,10 +19,10 @@ from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
 from pipeline.sources import Source
 from pipeline.sources.partitions import RowPartitions
 from pipeline.sources.source import take_rows
-from pipeline.stages.exchange import EXCHANGE_BYTES, places_of_partitions
+from pipeline.stages.exchange import EXCHANGE_BYTES, gathered, places_of_partitions
 from pipeline.stages.graph.partition import Assign, Order, OrderedNodes, ordered_points
 from pipeline.stages.graph.search import nearest_nodes
-from pipeline.stages.stage import Outcome, RowStage, Stage, total, written
+from pipeline.stages.stage import GroupStage, Outcome, RowStage, total, written
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -71,12 +71,6 @@ class Index:
         """The nodes, to be read. Not to be kept: it reads ahead, and cannot be sent to workers."""
         return OrderedNodes(self.cells, self.ordered)
 
-    def nearest(self, points: AnyArray, own_cells: IntArray, k: int) -> IntArray:
-        """Numbers (p, k) of the nodes nearest to points, which come cell by cell."""
-        nodes = self.opened()
-        n_probes = nodes.n_cells if self.probes is None else int(self.probes.figures["n_probes"])
-        return nearest_nodes(nodes, points, own_cells, n_probes, k)[1]
-
 
 def needs_probes(ordered: Outcome) -> bool:
     """Whether searching exactly would take too long."""
@@ -84,7 +78,7 @@ def needs_probes(ordered: Outcome) -> bool:
 
 
 @dataclass(frozen=True)
-class SearchEmbedded(Stage):
+class SearchEmbedded(GroupStage):
     """Numbers of the nodes nearest to each query, nearest first; and the rows (r,) that they stand for, rising, with
     their nodes (r,).
 
@@ -93,7 +87,7 @@ class SearchEmbedded(Stage):
     """
 
     index: Index
-    queries: Outcome
+    ordered: Outcome
     source_partitions: RowPartitions
     n_neighbors: int
     leaves_out: bool = False
@@ -105,14 +99,14 @@ class SearchEmbedded(Stage):
         return {"n_neighbors": self.n_neighbors, "rows_each": self.source_partitions.rows_each, **left_out}
 
     def inputs(self) -> list[str]:
-        return [*self.index.identity, self.queries.ledger.digest]
-
-    def n_partitions(self) -> int:
-        return len(self.queries.figures["nodes_each"])
+        return [*self.index.identity, self.ordered.ledger.digest]
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        points, own_cells = ordered_points(self.queries, partition)
-        found = self.index.nearest(points, own_cells, min(self.n_neighbors + self.leaves_out, self.index.n_nodes))
+        nodes, probes = self.index.opened(), self.index.probes
+        n_probes = nodes.n_cells if probes is None else int(probes.figures["n_probes"])
+        k = min(self.n_neighbors + self.leaves_out, nodes.n_nodes)
+        points, own_cells = ordered_points(self.ordered, partition)
+        _, found = nearest_nodes(nodes, points, own_cells, n_probes, k)
         arrays: dict[str, AnyArray] = {"neighbors": found.astype(np.int32), "needed": np.unique(found)}
         return {"n_queries": len(points)}, ledger.write_parts(partition, arrays)
 
@@ -128,30 +122,20 @@ class SearchEmbedded(Stage):
 
     def _rows_of(self, needed: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
         """Rows that some nodes stand for, in any order: which node each, and whether it is beyond those of the mean."""
-        ordered = self.index.ordered.ledger
-        offsets = np.cumsum([0, *self.index.ordered.figures["nodes_each"]])
-        own = self._own_rows()
-        rows, nodes = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        beyond = [np.empty(0, dtype=np.bool_)]
-        for group in range(len(offsets) - 1):
-            of_group = ordered.part("rows", group).read()
-            node_of = ordered.part("node_of", group).read() + int(offsets[group])
-            wanted = needed[node_of]
-            of_group, node_of = of_group[wanted], node_of[wanted]
-            order = np.lexsort((of_group, node_of))
-            of_group, node_of = of_group[order], node_of[order]
-            late = ranks_within(node_of) >= MOST_ROWS_OF_NODE
-            kept = ~late | np.isin(of_group, own)
-            rows.append(of_group[kept])
-            nodes.append(node_of[kept])
-            beyond.append(late[kept])
-        return np.concatenate(rows), np.concatenate(nodes), np.concatenate(beyond)
-
-    def _own_rows(self) -> IntArray:
-        """The queries' own rows, if they are left out."""
-        groups = range(self.n_partitions() if self.leaves_out else 0)
-        own = [self.queries.ledger.part("rows", group).read() for group in groups]
-        return np.concatenate([np.empty(0, dtype=np.int64), *own])
+        own: AnyArray = np.empty(0)
+        if self.leaves_out:
+            own = gathered(self.ordered.ledger, "rows", list(range(self.n_partitions())))
+        first, parts = 0, []
+        for group, n_nodes in enumerate(self.index.ordered.figures["nodes_each"]):
+            rows, nodes = (self.index.ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
+            nodes, first = nodes + first, first + n_nodes
+            wanted = np.flatnonzero(needed[nodes])
+            wanted = wanted[np.lexsort((rows[wanted], nodes[wanted]))]
+            beyond = ranks_within(nodes[wanted]) >= MOST_ROWS_OF_NODE
+            kept = ~beyond | np.isin(rows[wanted], own)
+            parts.append((rows[wanted][kept], nodes[wanted][kept], beyond[kept]))
+        rows, nodes, beyond = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return rows, nodes, beyond
 
 
 # Before the names of arrays.
@@ -191,26 +175,14 @@ class Gather(RowStage):
 
 
 class RowsOfNodes(NamedTuple):
-    """Rows that make the means of nodes: places (r,) of nodes, numbers (r,) and values (r, D), by node and row."""
+    """Rows by node and row: places (r,) of nodes, numbers (r,) and values (r, D); the mean (m, D) of each node's rows,
+    and whether (m,) these differ."""
 
     places: IntArray
     rows: IntArray
     values: FloatArray
-
-    @property
-    def counts(self) -> IntArray:
-        """How many rows each node stands for in its mean."""
-        return np.asarray(np.bincount(self.places))
-
-    def find(self, numbers: IntArray) -> IntArray:
-        """Where rows (p,) are by their numbers, -1 for those that are beyond the ones of a mean."""
-        sorter = np.argsort(self.rows)
-        found = sorter[np.minimum(np.searchsorted(self.rows, numbers, sorter=sorter), len(sorter) - 1)]
-        return np.where(self.rows[found] == numbers, found, -1)
-
-    def means(self) -> tuple[FloatArray, BoolArray]:
-        """The mean row of each node, and whether it is one of rows that differ."""
-        return mean_rows(self.values, self.places)
+    means: FloatArray
+    differ: BoolArray
 
 
 class GatheredRows:
@@ -228,32 +200,32 @@ class GatheredRows:
 
     def of(self, nodes: IntArray) -> RowsOfNodes:
         """The rows that make the means of some nodes, rising, in double precision."""
-        places, rows, values = [], [], []
+        parts = []
         for partition, begins, ends in self._slices(nodes):
-            wanted = _ranges(begins, ends)
+            sizes = ends - begins
+            # All numbers from each begin up to each end.
+            wanted = np.repeat(ends - np.cumsum(sizes), sizes) + np.arange(int(sizes.sum()))
             if len(wanted):
-                places.append(np.repeat(np.arange(len(nodes)), ends - begins))
-                rows.append(self._ledger.part("rows", partition).take(wanted))
-                values.append(self._ledger.part("values", partition).take(wanted).astype(np.float64))
-        order = np.argsort(np.concatenate(places), kind="stable")
-        place = np.concatenate(places)[order]
-        return RowsOfNodes(place, np.concatenate(rows)[order], np.concatenate(values)[order])
+                rows, values = (self._ledger.part(name, partition).take(wanted) for name in ("rows", "values"))
+                parts.append((np.repeat(np.arange(len(nodes)), sizes), rows, values.astype(np.float64)))
+        places, rows, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(places, kind="stable")
+        places, rows, values = places[order], rows[order], values[order]
+        return RowsOfNodes(places, rows, values, *mean_rows(values, places))
 
     def beyond(self, node: int, most_rows: int) -> Iterator[tuple[IntArray, FloatArray]]:
         """Numbers (p,) and values (p, D) of a node's other rows that are left out, at most so many at a time."""
-        for partition in self._partitions:
-            begin, end = np.searchsorted(self._nodes_beyond[partition], [node, node + 1]).tolist()
+        for partition, nodes in enumerate(self._nodes_beyond):
+            begin, end = np.searchsorted(nodes, [node, node + 1]).tolist()
             for first in range(begin, end, most_rows):
                 last = min(first + most_rows, end)
                 rows, values = (self._ledger.part(BEYOND + name, partition) for name in ("rows", "values"))
                 yield rows.read(first, last), values.read(first, last).astype(np.float64)
 
     def _slices(self, nodes: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
-        """Of each partition with rows, where those of each node begin and end."""
-        for partition in self._partitions:
-            known = self._nodes[partition]
-            if len(known):
-                yield partition, np.searchsorted(known, nodes), np.searchsorted(known, nodes, side="right")
+        """Of each partition, where the rows of each node begin and end."""
+        for partition, known in enumerate(self._nodes):
+            yield partition, np.searchsorted(known, nodes), np.searchsorted(known, nodes, side="right")
 
     @cached_property
     def _nodes(self) -> list[IntArray]:
@@ -262,10 +234,3 @@ class GatheredRows:
     @cached_property
     def _nodes_beyond(self) -> list[IntArray]:
         return [self._ledger.part(BEYOND + "nodes", partition).read() for partition in self._partitions]
-
-
-def _ranges(begins: IntArray, ends: IntArray) -> IntArray:
-    """All numbers from each begin up to each end."""
-    sizes = ends - begins
-    starts = np.cumsum(sizes) - sizes
-    return np.asarray(np.repeat(begins - starts, sizes) + np.arange(int(sizes.sum())))

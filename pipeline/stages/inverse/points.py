@@ -68,36 +68,41 @@ class ScanPoints(Validate):
 
 
 @dataclass(frozen=True)
-class DrawPoints(SingleStage):
-    """How high a hash may be for so many embedded points to have lower ones or the same: they are the sample."""
+class PointStage(SingleStage):
+    """A stage that draws some of the embedded points."""
 
     source: Source
     scanned: Outcome
     partitions: RowPartitions
-    n_wanted: int
     seed: int
-    name = "sample"
-    depends_on = ("n_wanted", "seed")
 
     def inputs(self) -> list[str]:
         return [str(self.scanned.figures["content"])]
 
+    def drawn(self, n_wanted: int) -> tuple[IntArray, AnyArray]:
+        """Numbers (r,), rising, and coordinates (r, d) of the points with the lowest hashes, however they are cut."""
+        rows, points = np.empty(0, np.int64), np.empty((0, self.source.shape[1]), self.source.dtype)
+        for partition in range(self.partitions.count):
+            part = self.partitions.rows(partition)
+            block = self.source.read(part.start, part.stop)
+            usable = np.flatnonzero(usable_rows(block))
+            rows, points = np.concatenate([rows, usable + part.start]), np.concatenate([points, block[usable]])
+            lowest = np.sort(np.argsort(row_hashes(rows, self.seed))[:n_wanted])
+            rows, points = rows[lowest], points[lowest]
+        return rows, points
+
+
+@dataclass(frozen=True)
+class DrawPoints(PointStage):
+    """How high a hash may be for so many embedded points to have lower ones or the same: they are the sample."""
+
+    n_wanted: int
+    name = "sample"
+    depends_on = ("n_wanted", "seed")
+
     def result(self) -> Result:
-        rows, _ = drawn_points(self.source, self.partitions, self.n_wanted, self.seed)
+        rows, _ = self.drawn(self.n_wanted)
         return {"n_drawn": len(rows), "limit": int(row_hashes(rows, self.seed).max(initial=0))}, {}
-
-
-def drawn_points(source: Source, partitions: RowPartitions, n_wanted: int, seed: int) -> tuple[IntArray, AnyArray]:
-    """Numbers (r,), rising, and coordinates (r, d) of embedded points with the lowest hashes, however they are cut."""
-    rows, points = np.empty(0, dtype=np.int64), np.empty((0, source.shape[1]), dtype=source.dtype)
-    for partition in range(partitions.count):
-        part = partitions.rows(partition)
-        block = source.read(part.start, part.stop)
-        usable = np.flatnonzero(usable_rows(block))
-        rows, points = np.concatenate([rows, usable + part.start]), np.concatenate([points, block[usable]])
-        lowest = np.sort(np.argsort(row_hashes(rows, seed))[:n_wanted])
-        rows, points = rows[lowest], points[lowest]
-    return rows, points
 
 
 @dataclass(frozen=True)
@@ -137,22 +142,15 @@ MOST_POINTS, FEWEST_NEIGHBORS = 4000, 10
 
 
 @dataclass(frozen=True)
-class Path(SingleStage):
+class Path(PointStage):
     """Positions (steps, d) from the point of one row to that of another, both embedded: in a straight line, or along
     the data, which is the shortest way between neighbors among some embedded points."""
 
-    source: Source
-    scanned: Outcome
-    partitions: RowPartitions
     rows: tuple[int, int]
     steps: int
     along: str
-    seed: int
     name = "path"
     depends_on = ("rows", "steps", "along", "seed")
-
-    def inputs(self) -> list[str]:
-        return [str(self.scanned.figures["content"])]
 
     def result(self) -> Result:
         ends = np.concatenate([self.source.read(row, row + 1) for row in self.rows])
@@ -161,7 +159,7 @@ class Path(SingleStage):
         return figures, {"positions": resampled(corners, self.steps)}
 
     def _along_the_data(self, ends: FloatArray) -> FloatArray:
-        _, points = drawn_points(self.source, self.partitions, MOST_POINTS, self.seed)
+        _, points = self.drawn(MOST_POINTS)
         # Once each: points in one place would have nobody but each other for neighbors.
         distinct = np.unique(np.concatenate([ends, points]), axis=0)
         first, last = (int(np.flatnonzero((distinct == end).all(axis=1))[0]) for end in ends)

@@ -489,7 +489,6 @@ POINTS, VALUES = np.eye(4)[:, :3], np.ones((4, 2))
         (lambda: invert(POINTS, POINTS, VALUES, [[0, 1]]), r"neighborhoods has shape \(1, 2\) .* must be \(4, k\)"),
         (lambda: invert(POINTS, POINTS, VALUES, fill_distance=-1.0), r"fill_distance=-1.0 is out of range"),
         (lambda: stencils(POINTS, POINTS, [[0, 3]] * 4).combine(VALUES[:3]), r"values has shape \(3, 2\); .* least 4"),
-        (lambda: stencils(POINTS, POINTS, [[0]] * 4, usable=np.ones(3, bool)), r"usable has shape \(3,\)"),
         (lambda: nearest_nodes(POINTS, POINTS, 0), r"n_neighbors=0 is out of range"),
     ],
 )
