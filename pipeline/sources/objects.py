@@ -16,20 +16,23 @@ from functools import cached_property
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from pipeline.errors import EmptySourceError, InvalidInputError, described
 from pipeline.numerics import checks
-from pipeline.sources import delimited as row_index
+from pipeline.sources import text_rows
 from pipeline.sources.arrays import STRIP_BYTES, Rows
-from pipeline.sources.delimited import DelimitedTable, RowIndex, content_end, content_start
 from pipeline.sources.opening import Url, local_path, open_source, path_kind, place_of, readable
-from pipeline.sources.parquet import ParquetTable
 from pipeline.sources.partitions import GRAIN_ROWS
 from pipeline.sources.source import Source, Stamp, column_number, require_range
+from pipeline.sources.text_rows import RowIndex, content_end, content_start
 from pipeline.types import FloatArray, IntArray, Json
+
+if TYPE_CHECKING:
+    from pipeline.sources.delimited import DelimitedTable
+    from pipeline.sources.parquet import ParquetTable
 
 Objects: TypeAlias = list[str] | FloatArray
 TABLE_KINDS = (".csv", ".tsv", ".parquet")
@@ -49,7 +52,7 @@ class TextLines:
         except EOFError as error:
             raise InvalidInputError(f"{self.name} became shorter while it was read; start again.") from error
         self.n_rows = self._index.n_rows
-        self.rows_at_once = row_index.INDEXED_ROWS
+        self.rows_at_once = text_rows.INDEXED_ROWS
         if not self.n_rows:
             raise EmptySourceError(f"{self.name} holds no lines of text; it is empty, and at least one is needed.")
 
@@ -78,11 +81,11 @@ class TextLines:
 class TextColumn:
     """The column of a table that is named `key`, or has that number, as text: numbers in delimited text too."""
 
-    def __init__(self, table: DelimitedTable | ParquetTable, key: str) -> None:
+    def __init__(self, table: "DelimitedTable | ParquetTable", key: str) -> None:
         self._table = table
         self._column = column_number("key", key, table.name, table.column_names)
         self.name = f"column {table.column_names[self._column]!r} of {table.name}"
-        self.n_rows, self.rows_at_once = table.n_rows, row_index.INDEXED_ROWS
+        self.n_rows, self.rows_at_once = table.n_rows, text_rows.INDEXED_ROWS
         table.require_texts(self._column)
 
     def read(self, start: int, stop: int) -> list[str]:
@@ -222,7 +225,17 @@ def _of_table(path: Path, kind: str, key: str | None) -> ObjectSource:
             raise InvalidInputError(
                 f"{error} To take the texts of one column for objects, name it with key."
             ) from error
-    return ObjectSource(TextColumn(ParquetTable(path) if kind == ".parquet" else DelimitedTable(path), key))
+    return ObjectSource(TextColumn(_table(path, kind), key))
+
+
+def _table(path: Path, kind: str) -> "DelimitedTable | ParquetTable":
+    if kind == ".parquet":
+        from pipeline.sources.parquet import ParquetTable
+
+        return ParquetTable(path)
+    from pipeline.sources.delimited import DelimitedTable
+
+    return DelimitedTable(path)
 
 
 def _of_array(path: Path, key: str | None) -> ObjectSource:

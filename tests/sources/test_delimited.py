@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources import delimited as row_index
+from pipeline.sources import text_rows
 from pipeline.sources import open_source
 from pipeline.sources.delimited import MISSING
 
@@ -17,8 +17,8 @@ from pipeline.sources.delimited import MISSING
 @pytest.fixture
 def short_runs(monkeypatch):
     """So that a small file has many runs and blocks."""
-    monkeypatch.setattr(row_index, "INDEXED_ROWS", 8)
-    monkeypatch.setattr(row_index, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(text_rows, "INDEXED_ROWS", 8)
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", 64)
 
 
 def written(path, header, *columns, line_end="\n", encoding="utf-8", end="\n"):
@@ -71,7 +71,7 @@ PIECES = st.lists(st.sampled_from(["a", '"', ",", "\n", "\r\n", " ", "\t", "é",
 def test_any_text_is_an_id(tmp_path_factory, names, block_bytes):
     path = written(tmp_path_factory.mktemp("any") / "x.csv", ["n", "x"], names, range(len(names)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_index, "BLOCK_BYTES", block_bytes)
+        patch.setattr(text_rows, "BLOCK_BYTES", block_bytes)
         source = open_source(path, id_column="n")
         np.testing.assert_array_equal(source.ids(0, len(names)).astype(str), names)
         np.testing.assert_array_equal(source.read(0, len(names))[:, 0], range(len(names)))
@@ -104,7 +104,7 @@ def test_a_first_line_of_numbers_is_data_even_if_some_are_missing(tmp_path):
     ],
 )
 def test_ids_are_integers_only_if_all_of_them_read_back_the_same(tmp_path, monkeypatch, ids, expected):
-    monkeypatch.setattr(row_index, "INDEXED_ROWS", 1)
+    monkeypatch.setattr(text_rows, "INDEXED_ROWS", 1)
     source = open_source(written(tmp_path / "x.csv", ["id", "x"], ids, [1, 2, 3]), id_column="id")
     for start, stop in [(0, 3), (0, 1), (1, 1)]:
         assert source.ids(start, stop).dtype.kind == expected.dtype.kind

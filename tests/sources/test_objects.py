@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import EmptySourceError, InvalidInputError
-from pipeline.sources import delimited as row_index
+from pipeline.sources import text_rows
 from pipeline.sources.objects import digest_of_objects, open_objects
 
 WORDS = [f'wörd {i % 7}, "{"x" * (i % 5)}"' if i % 6 else "" for i in range(50)] + ["last"]
@@ -23,8 +23,8 @@ WORDS = [f'wörd {i % 7}, "{"x" * (i % 5)}"' if i % 6 else "" for i in range(50)
 @pytest.fixture
 def short_runs(monkeypatch):
     """So that a small file has many runs and blocks."""
-    monkeypatch.setattr(row_index, "INDEXED_ROWS", 8)
-    monkeypatch.setattr(row_index, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(text_rows, "INDEXED_ROWS", 8)
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", 64)
 
 
 def saved_npy(path):
@@ -151,8 +151,8 @@ def test_lines_end_only_with_line_feeds(tmp_path_factory, lines, line_end, mark,
     path = tmp_path_factory.mktemp("lines") / "x.TXT"
     path.write_bytes(text.encode("utf-8-sig" if mark else "utf-8"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_index, "BLOCK_BYTES", block_bytes)
-        patch.setattr(row_index, "INDEXED_ROWS", run)
+        patch.setattr(text_rows, "BLOCK_BYTES", block_bytes)
+        patch.setattr(text_rows, "INDEXED_ROWS", run)
         source = open_objects(path)
         assert source.read(0, source.n_rows) == lines
         assert source.take([len(lines) // 2]) == [lines[len(lines) // 2]]
