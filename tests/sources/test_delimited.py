@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import InvalidInputError
-from pipeline.sources import text_rows
-from pipeline.sources import open_source
+from pipeline.sources import open_source, text_rows
 from pipeline.sources.delimited import MISSING
 
 
