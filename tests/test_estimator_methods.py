@@ -316,7 +316,7 @@ def test_a_fit_of_another_method_leaves_nothing_of_the_one_before(points):
         ({"method": "kernel-mds", "constant": -1.0}, "constant=-1.0 is out of range"),
         ({"method": "lle", "regularization": 0}, "regularization=0 is out of range"),
         ({"method": "spectral", "n_clusters": 0}, "n_clusters=0 is out of range"),
-        ({"method": "lle", "n_neighbors": 20, "n_landmarks": 20}, "n_neighbors=20 .* 1 to 19, or more landmarks"),
+        ({"method": "lle", "n_neighbors": 20, "n_landmarks": 20}, "n_neighbors=20 .* 1 to 19 .or more landmarks"),
         ({"method": "mds", "n_landmarks": 41}, r"n_landmarks=41 .* from 3 to 40 \(X has 40 distinct rows\)"),
         ({"method": "mds", "n_components": 5}, r"n_components=5 is more than .* \(n_samples=40, n_features=3\)"),
     ],

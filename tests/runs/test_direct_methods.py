@@ -205,7 +205,7 @@ def test_a_row_without_direction_is_named_by_its_number_in_the_source(tmp_path, 
         ({"method": "mds", "input": "similarities", "landmark_selection": "trace"}, "use 'random'"),
         (
             {"method": "lle", "n_landmarks": 5},
-            "n_neighbors=8 is out of range; neighbors are taken among the 5 landmarks",
+            "n_neighbors=8 is out of range; use one from 1 to 4 .or more landmarks",
         ),
         ({"method": "sammonn"}, "'sammon'"),
     ],
