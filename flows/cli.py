@@ -62,7 +62,7 @@ def fit(
     picture: Picture = None,
     as_json: AsJson = False,
 ) -> None:
-    """Embed a dataset on disk with bounded memory. The same command resumes a fit that was stopped."""
+    """Embed a dataset on disk, partition by partition. The same command resumes a fit that was stopped."""
     _require_png(picture)
     from flows.runner import FitJob, run_drawn
 

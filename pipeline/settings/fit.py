@@ -171,7 +171,7 @@ class MethodSettings(FrozenSettings):
         PLACEMENT,
         "auto",
         f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. Classical "
-        "methods publish both projection and restricted.",
+        "methods publish both projection and restricted, whichever is named.",
         examples=["auto", *EXTENSIONS],
     )
     input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.", examples=[*INPUTS])
