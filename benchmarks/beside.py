@@ -136,13 +136,14 @@ def _spread() -> Times:
 
 
 def _rolls(n_points: int = N_POINTS) -> str:
+    """Swiss rolls in this folder, one of them small; the trees keep their own in different places."""
     import numpy as np
 
-    from pipeline.numerics.datasets import swiss_roll
-
     Path("few").mkdir()
-    np.save("roll.npy", swiss_roll(n_points, seed=0).points)
-    np.save("few/roll.npy", swiss_roll(5000, seed=0).points)
+    for path, size in (("roll.npy", n_points), ("few/roll.npy", 5000)):
+        turn, height = np.random.default_rng(0).random((2, size))
+        angle = 1.5 * np.pi * (1 + 2 * turn)
+        np.save(path, np.column_stack([angle * np.cos(angle), 21 * height, angle * np.sin(angle)]))
     return os.getcwd()
 
 
