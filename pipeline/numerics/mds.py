@@ -135,6 +135,7 @@ def _require_positive(n_components: int, spectrum: FloatArray) -> None:
 # Points per pass: their accumulators and differences stay in the first-level cache. The number does not affect the
 # bytes of a result: each point's sum runs over the landmarks in order.
 POINTS_PER_BLOCK = 128
+LANDMARKS_PER_PASS = 4
 
 
 class Moments(NamedTuple):
@@ -211,19 +212,54 @@ def _add_squares(
     are vectorized across points, never across landmarks, which are added in order."""
     n_points, n_landmarks = to_landmarks.shape
     d = coordinates.shape[1]
-    terms = np.empty(POINTS_PER_BLOCK)
+    factors = np.ones((-(-n_landmarks // LANDMARKS_PER_PASS) * LANDMARKS_PER_PASS, d + 1))
+    factors[:n_landmarks, :d], factors[n_landmarks:] = coordinates, 0.0
+    terms, totals = np.zeros((LANDMARKS_PER_PASS, POINTS_PER_BLOCK)), np.empty((d + 1, POINTS_PER_BLOCK))
     for first in range(0, n_points, POINTS_PER_BLOCK):
         size = min(POINTS_PER_BLOCK, n_points - first)
-        for i in range(n_landmarks):
+        totals[:, :size] = sums[:, first : first + size]
+        for i in range(0, n_landmarks, LANDMARKS_PER_PASS):
+            _fill_terms(terms, to_landmarks, first, size, i, squared, constant, row_means)
+            for k in range(d + 1):
+                x = factors[i : i + LANDMARKS_PER_PASS, k]
+                _add_terms(totals[k], terms, size, x[0], x[1], x[2], x[3])
+        sums[:, first : first + size] = totals[:, :size]
+
+
+@compiled
+def _fill_terms(
+    terms: AnyArray,
+    to_landmarks: AnyArray,
+    first: int,
+    size: int,
+    landmark: int,
+    squared: bool,
+    constant: float,
+    row_means: AnyArray,
+) -> None:
+    """The terms of a pass of landmarks and a block of points; 0 past the last landmark, which adds exactly nothing."""
+    for s in range(LANDMARKS_PER_PASS):
+        i = landmark + s
+        if i >= len(row_means):
+            terms[s] = 0.0
+        elif squared:
             for j in range(size):
-                value = np.float64(to_landmarks[first + j, i])
-                if not squared:
-                    value += constant if value > 0.0 else 0.0
-                    value *= abs(value)
-                terms[j] = value - row_means[i]
-            for k in range(d):
-                add_multiple(sums[k, first : first + size], terms, coordinates[i, k])
-            add_multiple(sums[d, first : first + size], terms, 1.0)
+                terms[s, j] = np.float64(to_landmarks[first + j, i]) - row_means[i]
+        else:
+            for j in range(size):
+                length = np.float64(to_landmarks[first + j, i])
+                length += constant if length > 0.0 else 0.0
+                terms[s, j] = length * abs(length) - row_means[i]
+
+
+@compiled
+def _add_terms(sums: AnyArray, terms: AnyArray, size: int, x0: float, x1: float, x2: float, x3: float) -> None:
+    """sums[j] += x . terms[:, j], one landmark after the other; four at a time, so that a sum stays in a register."""
+    for j in range(size):
+        total = sums[j] + x0 * terms[0, j]
+        total = total + x1 * terms[1, j]
+        total = total + x2 * terms[2, j]
+        sums[j] = total + x3 * terms[3, j]
 
 
 @compiled
