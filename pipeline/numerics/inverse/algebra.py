@@ -6,6 +6,8 @@ no exception for a singular matrix. The factor is upper triangular, A = U'U, so 
 
 import math
 
+import numpy as np
+
 from pipeline.numerics.compiled import compiled
 from pipeline.types import AnyArray
 
@@ -217,11 +219,12 @@ def is_eliminated(matrix: AnyArray, rows: AnyArray) -> bool:
 
 
 @compiled
-def solve_eliminated(matrix: AnyArray, rows: AnyArray, right_side: AnyArray, solution: AnyArray) -> None:
+def solve_eliminated(matrix: AnyArray, rows: AnyArray, right_side: AnyArray) -> AnyArray:
     """The solution (n,) for a right side (n,), after `is_eliminated`."""
-    n = len(rows)
+    n, solution = len(rows), np.empty(len(rows))
     for i in range(n):
         solution[i] = right_side[rows[i]] - inner_product(matrix[i, :i], solution[:i])
     for i in range(n - 1, -1, -1):
         rest = inner_product(matrix[i, i + 1 : n], solution[i + 1 :])
         solution[i] = (solution[i] - rest) / matrix[i, i]
+    return solution

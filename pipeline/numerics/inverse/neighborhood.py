@@ -170,8 +170,8 @@ class Nodes(NamedTuple):
 class Room(NamedTuple):
     """Workspace for a neighborhood of up to k nodes with up to r polynomials of c terms; symbols as in
     `inverse.systems`. triangle (r, r) and sources (r,) say how polynomials were made of monomials; turned (d, k) are
-    the nodes' coordinates along the directions (d, d) in which they spread. whole (k + r, k + r) to solution are for
-    the whole system, and not touched unless it is solved. The last five are for one query."""
+    the nodes' coordinates along the directions (d, d) in which they spread. whole (k + r, k + r) and its rows are not
+    touched unless the whole system is solved; weights (k,) are those of one query."""
 
     nodes: Nodes
     directions: FloatArray
@@ -186,11 +186,6 @@ class Room(NamedTuple):
     factor: FloatArray
     whole: FloatArray
     whole_rows: IntArray
-    right_side: FloatArray
-    solution: FloatArray
-    place: FloatArray
-    terms: FloatArray
-    fixed: FloatArray
     weights: FloatArray
     spare: FloatArray
 
@@ -229,11 +224,6 @@ def room_for(k: int, d: int, terms: Terms) -> Room:
         factor=np.empty((k, k)),
         whole=np.empty((k + r, k + r)),
         whole_rows=np.empty(k + r, dtype=np.int64),
-        right_side=np.empty(k + r),
-        solution=np.empty(k + r),
-        place=np.empty(d),
-        terms=np.empty(c),
-        fixed=np.empty(r),
         weights=np.empty(k),
         spare=np.empty(k),
     )

@@ -241,21 +241,17 @@ def _fill_whole(radial: Radial, length: float, room: Room, n: int, r: int) -> No
     for i in range(n):
         apply_radial(radial, length, whole[i, i:n])
     mirror(whole, n)
+    whole[n : n + r, n : n + r] = 0.0
     for s in range(r):
-        for j in range(n):
-            whole[j, n + s] = room.monomials[room.sources[s], j]
-            whole[n + s, j] = room.monomials[room.sources[s], j]
-        whole[n + s, n : n + r] = 0.0
+        whole[:n, n + s] = whole[n + s, :n] = room.monomials[room.sources[s], :n]
 
 
 @compiled
 def _error_at(node: int, radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
     """The sum of absolute deviations of a system's weights at one of its nodes from 1 there and 0 elsewhere."""
-    weights = room.weights[: facts.n_nodes]
-    for a in range(len(room.place)):
-        room.place[a] = room.nodes.positions[a, node]
-    fill_squares_from(room.place, room.nodes, 0, weights)
-    _weigh_nodes(radial, terms, facts, room)
+    weights, place = room.weights[: facts.n_nodes], room.nodes.positions[:, node].copy()
+    fill_squares_from(place, room.nodes, 0, weights)
+    _weigh_nodes(place, radial, terms, facts, room)
     weights[node] -= 1.0
     error = 0.0
     for weight in weights:
@@ -266,26 +262,27 @@ def _error_at(node: int, radial: Radial, terms: Terms, facts: Facts, room: Room)
 @compiled
 def _growth_of(node: int, n: int, room: Room) -> float:
     """The size of the whole system's solution for a right side that is 1 at a node."""
-    right_side, solution = room.right_side[:n], room.solution[:n]
-    right_side[:] = 0.0
+    right_side = np.zeros(n)
     right_side[node] = 1.0
-    solve_eliminated(room.whole[:n, :n], room.whole_rows[:n], right_side, solution)
+    solution = solve_eliminated(room.whole[:n, :n], room.whole_rows[:n], right_side)
     return float(abs(solution[place_of_largest(solution)]))
 
 
 @compiled
-def _weigh_nodes(radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
-    """Replace squared distances from a place by the nodes' weights; return the rounding in them."""
-    weights = room.weights[: facts.n_nodes]
+def _weigh_nodes(place: AnyArray, radial: Radial, terms: Terms, facts: Facts, room: Room) -> float:
+    """Replace squared distances from a place (d,) by the nodes' weights; return the rounding in them."""
+    n, r, weights = facts.n_nodes, facts.n_terms, room.weights[: facts.n_nodes]
     apply_radial(radial, facts.length, weights)
     # In the whole system entries round at their own size, even beside that of a far node.
     size = np.median(np.abs(weights)) if facts.is_whole else abs(weights[place_of_largest(weights)])
     rounding = facts.rounding * float(size)
-    _evaluate_polynomials(terms, facts.n_terms, room)
+    at_place = _monomials_at(place, terms, room)
     if facts.is_whole:
-        _solve_whole(facts.n_terms, facts.n_nodes, room)
+        whole, rows = room.whole[: n + r, : n + r], room.whole_rows[: n + r]
+        right_side = np.concatenate((weights, at_place[room.sources[:r]]))
+        weights[:] = solve_eliminated(whole, rows, right_side)[:n]
     else:
-        _solve_for(facts.n_terms, facts.n_nodes, room)
+        _solve_for(at_place, r, n, room)
     return rounding
 
 
@@ -297,19 +294,18 @@ def weigh(
     the sum of absolute weights, and whether rounding leaves few digits. Far from all nodes most of the right side is
     polynomial; what is left after subtracting that is rounding."""
     nodes, right_side = room.nodes, room.weights[: facts.n_nodes]
-    for a in range(len(query)):
-        room.place[a] = (query[a] - nodes.center[a]) / facts.unit
-    fill_squares_from(room.place, nodes, 0, right_side)
+    place = (query - nodes.center) / facts.unit
+    fill_squares_from(place, nodes, 0, right_side)
     nearest, rounding = least_of(right_side), 0.0
     if radial.kind == SHEPARD:
         _weigh_by_nearness(radial, facts.length, nearest, nodes, right_side)
     else:
-        rounding = _weigh_nodes(radial, terms, facts, room)
+        rounding = _weigh_nodes(place, radial, terms, facts, room)
     amplification = 0.0
-    for place in range(len(weights)):
-        node = nodes.node_of[place]
-        weights[place] = right_side[node] / nodes.counts[node] if node != NOBODY else 0.0
-        amplification += abs(weights[place])
+    for j in range(len(weights)):
+        node = nodes.node_of[j]
+        weights[j] = right_side[node] / nodes.counts[node] if node != NOBODY else 0.0
+        amplification += abs(weights[j])
     is_rounded = max(rounding, EPSILON * amplification * amplification) > MOST_ROUNDING * amplification
     return float(np.sqrt(nearest) * facts.unit), amplification, is_rounded
 
@@ -317,52 +313,34 @@ def weigh(
 @compiled
 def _weigh_by_nearness(radial: Radial, length: float, nearest: float, nodes: Nodes, squares: AnyArray) -> None:
     """Shepard's weights [M eq. 17], from squares above the least: far from all nodes they would be 0/0."""
-    for j in range(len(squares)):
-        squares[j] -= nearest
+    squares -= nearest
     apply_radial(radial, length, squares)
-    total = 0.0
-    for j in range(len(squares)):
-        squares[j] *= nodes.counts[j]
-        total += squares[j]
-    for j in range(len(squares)):
-        squares[j] /= total
+    squares *= nodes.counts[: len(squares)]
+    squares /= squares.sum()
 
 
 @compiled
-def _evaluate_polynomials(terms: Terms, r: int, room: Room) -> None:
-    """z: the orthonormal polynomials at a query, by the steps that made them at the nodes."""
-    for t in range(len(terms.parents)):
-        if terms.parents[t] == NOBODY:
-            room.terms[t] = 1.0
-        else:
-            along = inner_product(room.directions[terms.coordinates[t]], room.place)
-            room.terms[t] = room.terms[terms.parents[t]] * along
-    for s in range(r):
-        known = inner_product(room.triangle[s, :s], room.fixed[:s])
-        room.fixed[s] = (room.terms[room.sources[s]] - known) / room.triangle[s, s]
+def _monomials_at(place: AnyArray, terms: Terms, room: Room) -> AnyArray:
+    """The monomials (c,) at a place (d,), in the coordinates of the directions in which the nodes spread."""
+    values = np.ones(len(terms.parents))
+    for t in range(1, len(values)):
+        along = inner_product(room.directions[terms.coordinates[t]], place)
+        values[t] = values[terms.parents[t]] * along
+    return values
 
 
 @compiled
-def _solve_for(r: int, n: int, room: Room) -> None:
+def _solve_for(monomials: AnyArray, r: int, n: int, room: Room) -> None:
     """Replace phi(y) by w. Its polynomial part is set last, so polynomials are reproduced up to rounding."""
-    weights = room.weights[:n]
-    add_rows(weights, -1.0, room.fixed[:r], room.images, 0)
-    _set_parts(weights, 0.0, room.fixed[:r], room.basis)
-    solve(room.factor, weights)
-    _set_parts(weights, 1.0, room.fixed[:r], room.basis)
-
-
-@compiled
-def _solve_whole(r: int, n: int, room: Room) -> None:
-    """The same by the whole system."""
-    right_side, solution = room.right_side[: n + r], room.solution[: n + r]
-    for j in range(n):
-        right_side[j] = room.weights[j]
+    weights, fixed = room.weights[:n], np.empty(r)
+    # The orthonormal polynomials at the query, by the steps that made them at the nodes.
     for s in range(r):
-        right_side[n + s] = room.terms[room.sources[s]]
-    solve_eliminated(room.whole[: n + r, : n + r], room.whole_rows[: n + r], right_side, solution)
-    for j in range(n):
-        room.weights[j] = solution[j]
+        known = inner_product(room.triangle[s, :s], fixed[:s])
+        fixed[s] = (monomials[room.sources[s]] - known) / room.triangle[s, s]
+    add_rows(weights, -1.0, fixed, room.images, 0)
+    _set_parts(weights, 0.0, fixed, room.basis)
+    solve(room.factor, weights)
+    _set_parts(weights, 1.0, fixed, room.basis)
 
 
 @compiled
