@@ -88,7 +88,7 @@ class Method:
 
     A geodesic method measures along a neighbor graph, the others straight from the landmarks. Coordinates that are
     lengths scale with the data. With `takes_affinities`, similarities are used as they are; other methods use the
-    distances that they induce. With `zero_is_itself`, a dissimilarity of exactly 0 means that a point is the landmark.
+    distances that they induce. With `returns_by_itself`, a landmark returns to its place only by its row's own entry.
 
     A plugin's method also has `fit`, which makes a model from a `catalog.Choice` and the dissimilarities (m, m) between
     landmarks, and `model`, the dataclass that a store's arrays are loaded into (None for one of the built-in classes).
@@ -100,7 +100,7 @@ class Method:
     coordinates_are_lengths: bool = True
     parameters: tuple[str, ...] = ()
     takes_affinities: bool = False
-    zero_is_itself: bool = False
+    returns_by_itself: bool = False
     fit: Callable[[Any, Any], Any] | None = None
     model: type[Any] | None = None
 
@@ -112,14 +112,14 @@ _BUILT_IN = {
     "kernel-isomap": _ALONG_PATHS,
     "mds": Method(CLASSICAL, (*PROXIMITIES, SIMILARITIES)),
     "kernel-mds": Method(CLASSICAL, (VECTORS, OBJECTS), parameters=("kernel",)),
-    "laplacian": replace(_AFFINE, parameters=("gamma",), zero_is_itself=True),
+    "laplacian": replace(_AFFINE, parameters=("gamma",), returns_by_itself=True),
     "spectral": replace(_AFFINE, parameters=("gamma", "n_clusters")),
     "lle": Method(
         ("weights", "kernel-mapping", "rbf"),
         PROXIMITIES,
         coordinates_are_lengths=False,
         parameters=("n_neighbors", "regularization"),
-        zero_is_itself=True,
+        returns_by_itself=True,
     ),
     "metric-mds": Method(STRESS, PROXIMITIES),
     "nonmetric-mds": Method(STRESS, PROXIMITIES),

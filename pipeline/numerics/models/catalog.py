@@ -3,6 +3,7 @@
 Kernel Isomap adds the least constant that makes dissimilarities Euclidean [G eq. 32-34]. With K(.) = -1/2 times the
 double-centered matrix, dissimilarities D + c (0 on the diagonal) have the centered Gram matrix K(D^2) + 2c K(D) + c^2/2
 H, positive semidefinite for every c >= c*, the largest real eigenvalue of [[0, 2 K(D^2)], [-I, -4 K(D)]].
+`mds.LandmarkModel` says what the constant means for new points.
 
 The all-ones vector e is in the null space of both matrices, which makes 0 a defective eigenvalue: rounding would turn
 it into the square root of rounding, larger than a small c*. With e e'/m added to K(D), e has the eigenvalues 0 and -4
@@ -10,7 +11,7 @@ instead, and all others stay the same.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from pipeline.methods import METHODS, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
 from pipeline.numerics.mds import LandmarkModel, Model, classical_mds, double_centered
+from pipeline.numerics.mds import with_constant as with_constant
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.metrics import automatic_gamma_of
 from pipeline.numerics.models.spectral import NystromPlacer, laplacian_eigenmaps, spectral_embedding
@@ -50,13 +52,6 @@ def additive_constant(between: ArrayLike) -> float:
     matrix /= size
     with threadpool_limits(1, "blas"):
         return max(0.0, size * _largest_real_eigenvalue(matrix))
-
-
-def with_constant(dissimilarities: ArrayLike, constant: float) -> FloatArray:
-    """Dissimilarities of any shape with the constant added to positive ones: an object's dissimilarity to itself or a
-    duplicate stays 0, so a landmark is placed on itself."""
-    values: AnyArray = np.asarray(dissimilarities, dtype=np.float64)
-    return np.where(values > 0, values + constant, values)
 
 
 def _largest_real_eigenvalue(between: FloatArray) -> float:
@@ -156,8 +151,7 @@ def _classical(choice: Choice, between: FloatArray) -> Model:
 def _kernel_isomap(choice: Choice, between: FloatArray) -> Model:
     """Classical scaling of dissimilarities that an added constant makes Euclidean [G eq. 32-34]."""
     constant = additive_constant(between)
-    model = classical_mds(with_constant(between, constant) ** 2, choice.n_components)
-    return replace(model, constant=constant)
+    return classical_mds(with_constant(between, constant) ** 2, choice.n_components, constant=constant)
 
 
 def _spectral(choice: Choice, between: FloatArray) -> Model:
