@@ -26,6 +26,8 @@ def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
         signed=settings.induces_distances or kernel,
         regularization=settings.regularization,
         stress_neighbors=settings.stress_neighbors,
+        n_init=settings.n_init,
+        seed=settings.seed if settings.n_init > 1 else Choice.seed,
     )
 
 

@@ -103,6 +103,7 @@ def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
         n_landmarks=m,
         method=settings.method,
         extension=settings.chosen_extension,
+        n_init=settings.n_init,
         n_evaluated=evaluated_count(settings.n_evaluated or m, m) if settings.evaluates else 0,
     )
     if settings.input == VECTORS:

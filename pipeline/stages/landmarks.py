@@ -55,6 +55,8 @@ class Landmarks(SingleStage):
 DEFAULTS = asdict(Choice("", 0))
 # Extensions that were made in another way by earlier states of this version.
 REVISIONS = {"kernel-mapping": 2}
+# Methods that embedded the landmarks in another way in earlier states of this version.
+METHOD_REVISIONS = {"nonmetric-mds": 2}
 # What methods that iterate over all pairs of landmarks take for each pair.
 SECONDS_PER_PAIR = {"metric-mds": 4e-5, "nonmetric-mds": 2e-4, "sammon": 4e-5}
 
@@ -88,7 +90,7 @@ class Model(SingleStage):
     def cost(shape: Shape) -> Cost:
         m, d = shape.n_landmarks, shape.n_components
         copies, decomposing = (12, 2e-10) if shape.edges_from is None else (5, 1e-10)
-        searching = SECONDS_PER_PAIR.get(shape.method, 0.0) * m * m
+        searching = SECONDS_PER_PAIR.get(shape.method, 0.0) * m * m * shape.n_init
         kept = 4 * d if shape.extension in ("projection", "restricted") else m
         return Cost(8 * copies * m * m, 0.05 + decomposing * m**3 + searching, 8 * m * kept)
 
@@ -97,4 +99,6 @@ def described_choice(choice: Choice) -> Json:
     """What a model's digest depends on: the method, and whatever is not as it would be anyway."""
     always = ("method", "n_components")
     told = {name: value for name, value in asdict(choice).items() if name in always or value != DEFAULTS[name]}
-    return told | ({"revision": REVISIONS[choice.extension]} if choice.extension in REVISIONS else {})
+    extension = {"revision": REVISIONS[choice.extension]} if choice.extension in REVISIONS else {}
+    method = {"method_revision": METHOD_REVISIONS[choice.method]} if choice.method in METHOD_REVISIONS else {}
+    return told | extension | method

@@ -25,7 +25,7 @@ from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPl
 from pipeline.numerics.mds import LandmarkModel, Model, classical_mds, double_centered
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.spectral import NystromPlacer, automatic_gamma_of, laplacian_eigenmaps, spectral_embedding
-from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
+from pipeline.numerics.models.stress import OrdinalPlacer, StressPlacer, metric_mds, nonmetric_mds, sammon
 from pipeline.types import AnyArray, FloatArray
 
 # Up to this many objects all eigenvalues are computed, above only those at the end of the spectrum.
@@ -110,7 +110,7 @@ def _real_ones(eigenvalues: AnyArray) -> FloatArray:
 
 _MODELS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, KernelMappingPlacer, RbfPlacer)
+    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, OrdinalPlacer, KernelMappingPlacer, RbfPlacer)
 }
 
 
@@ -123,7 +123,8 @@ def model_class(name: str) -> type[Any] | None:
 @dataclass(frozen=True)
 class Choice:
     """A method with its parameters. `affinity`: similarities are given rather than dissimilarities; `signed`: squared
-    dissimilarities may be negative. A `gamma` of None is found from the landmarks."""
+    dissimilarities may be negative. A `gamma` of None is found from the landmarks. `n_init` starts of which all but the
+    first follow the `seed`."""
 
     method: str
     n_components: int
@@ -134,6 +135,8 @@ class Choice:
     signed: bool = False
     regularization: float = 1e-3
     stress_neighbors: int | None = None
+    n_init: int = 1
+    seed: int = 0
 
 
 def fitted_model(choice: Choice, between: FloatArray) -> Model:
@@ -172,7 +175,7 @@ def _lle(choice: Choice, between: FloatArray) -> Model:
 
 def _sammon(choice: Choice, between: FloatArray) -> Model:
     _require_fewer("stress_neighbors", choice.stress_neighbors, len(between))
-    return sammon(between, choice.n_components, choice.stress_neighbors)
+    return sammon(between, choice.n_components, choice.stress_neighbors, choice.n_init, choice.seed)
 
 
 def _require_fewer(name: str, n_neighbors: int | None, n_landmarks: int) -> None:
@@ -191,7 +194,7 @@ _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "laplacian": _spectral,
     "spectral": _spectral,
     "lle": _lle,
-    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),
-    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components),
+    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components, choice.n_init, choice.seed),
+    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components, choice.n_init, choice.seed),
     "sammon": _sammon,
 }
