@@ -17,6 +17,7 @@ from pipeline.jobs.choices import kernel_choice, method_choice
 from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.plan import cores
 from pipeline.methods import DISSIMILARITIES
+from pipeline.numerics.dimension import Dimension, dimension_of_points
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice, fitted_model
@@ -55,7 +56,7 @@ class Trial:
 @dataclass(frozen=True)
 class Study:
     """What came out, of a sample of so many rows out of all; `left_out` says of combinations why they were not tried.
-    `gamma` is the width of the kernel, if it was found for the study."""
+    `gamma` is the width of the kernel, if it was found for the study; `intrinsic_dimension` is that of the sample."""
 
     n_rows: int
     n_training: int
@@ -65,6 +66,7 @@ class Study:
     left_out: tuple[str, ...]
     automatic: int
     gamma: float | None = None
+    intrinsic_dimension: Dimension | None = None
 
     @cached_property
     def best(self) -> Trial:
@@ -157,7 +159,15 @@ class _Studying:
             left_out=tuple(self._left_out),
             automatic=automatic_count(n_rows, self._settings.n_components),
             gamma=self._found_gamma,
+            intrinsic_dimension=self._dimension,
         )
+
+    @property
+    def _dimension(self) -> Dimension | None:
+        """Of the sample, where its rows are points."""
+        if self._settings.input == DISSIMILARITIES or self._settings.metric != "euclidean":
+            return None
+        return dimension_of_points(self._sample.values[: self._sample.n_training], self._settings.n_neighbors)
 
     def _trials(self, space: spaces.Space, k: int | None) -> list[Trial]:
         """Every combination with so many neighbors, measured together."""
