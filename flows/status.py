@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from flows.reports import batch_report
+from flows.reports import batch_report, dimension_lines
 from pipeline.jobs.batches import done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.stage import MIB
@@ -32,6 +32,9 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     stated = opened.portable if published else None
     value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
     of_model = [] if stated is None else model_lines(stated)
+    if published and opened.kind == run.FIT:
+        value["intrinsic_dimension"] = opened.quality.get("intrinsic_dimension")
+        of_model += dimension_lines(opened.quality)
     return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
 
 

@@ -76,6 +76,7 @@ RANGES = {
     # Below, rounding takes over; above, all neighbors have the same weight.
     "regularization": Range(1e-12, 1e3),
     "stress_neighbors": Range(1, whole=True, about="distances of each landmark"),
+    "n_init": Range(1, 1000, whole=True, about="starts of the search for the least stress"),
     "n_evaluated": Range(2, whole=True, about="landmarks that points are compared with"),
     "joint": Range(2, 1024, whole=True, about="rows reconstructed together"),
     "arc": Range(2, 4096, whole=True, about="positions on an arc, both ends included"),
@@ -121,15 +122,16 @@ _BUILT_IN = {
         parameters=("n_neighbors", "regularization"),
         returns_by_itself=True,
     ),
-    "metric-mds": Method(STRESS, PROXIMITIES),
-    "nonmetric-mds": Method(STRESS, PROXIMITIES),
-    "sammon": Method(STRESS, PROXIMITIES, parameters=("stress_neighbors",)),
+    "metric-mds": Method(STRESS, PROXIMITIES, parameters=("n_init",)),
+    # The order of dissimilarities says nothing about lengths.
+    "nonmetric-mds": Method(STRESS, PROXIMITIES, coordinates_are_lengths=False, parameters=("n_init",)),
+    "sammon": Method(STRESS, PROXIMITIES, parameters=("stress_neighbors", "n_init")),
 }
 # Built-in names come first in a lookup: a plugin cannot replace them.
 METHODS: Mapping[str, Method] = ChainMap(_BUILT_IN, LOADED.methods)
 EXTENSIONS = tuple(dict.fromkeys(name for method in _BUILT_IN.values() for name in method.extensions))
 # Settings that only some methods, kernels or inputs use.
-OF_METHODS = {"kernel", "radius", *KERNELS["polynomial"], "n_clusters", "regularization", "stress_neighbors"}
+OF_METHODS = {"kernel", "radius", *KERNELS["polynomial"], "n_clusters", "regularization", "stress_neighbors", "n_init"}
 OF_VECTORS = ("columns", "id_column", "standardize", "pca", "missing")
 
 

@@ -88,7 +88,7 @@ class Model(SingleStage):
     def cost(shape: Shape) -> Cost:
         m, d = shape.n_landmarks, shape.n_components
         copies, decomposing = (12, 2e-10) if shape.edges_from is None else (5, 1e-10)
-        searching = SECONDS_PER_PAIR.get(shape.method, 0.0) * m * m
+        searching = SECONDS_PER_PAIR.get(shape.method, 0.0) * m * m * shape.n_init
         kept = 4 * d if shape.extension in ("projection", "restricted") else m
         return Cost(8 * copies * m * m, 0.05 + decomposing * m**3 + searching, 8 * m * kept)
 

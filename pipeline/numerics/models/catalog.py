@@ -28,7 +28,7 @@ from pipeline.numerics.mds import with_constant as with_constant
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.metrics import automatic_gamma_of
 from pipeline.numerics.models.spectral import NystromPlacer, laplacian_eigenmaps, spectral_embedding
-from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
+from pipeline.numerics.models.stress import OrdinalPlacer, StressPlacer, metric_mds, nonmetric_mds, sammon
 from pipeline.types import AnyArray, FloatArray
 
 # Up to this many objects all eigenvalues are computed, above only those at the end of the spectrum.
@@ -106,7 +106,7 @@ def _real_ones(eigenvalues: AnyArray) -> FloatArray:
 
 _MODELS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, KernelMappingPlacer, RbfPlacer)
+    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, OrdinalPlacer, KernelMappingPlacer, RbfPlacer)
 }
 
 
@@ -119,7 +119,8 @@ def model_class(name: str) -> type[Any] | None:
 @dataclass(frozen=True)
 class Choice:
     """A method with its parameters. `affinity`: similarities are given rather than dissimilarities; `signed`: squared
-    dissimilarities may be negative. A `gamma` of None is found from the landmarks."""
+    dissimilarities may be negative. A `gamma` of None is found from the landmarks. `n_init` starts of which all but the
+    first follow the `seed`."""
 
     method: str
     n_components: int
@@ -130,6 +131,8 @@ class Choice:
     signed: bool = False
     regularization: float = 1e-3
     stress_neighbors: int | None = None
+    n_init: int = 1
+    seed: int = 0
 
 
 def fitted_model(choice: Choice, between: FloatArray) -> Model:
@@ -168,7 +171,7 @@ def _sammon(choice: Choice, between: FloatArray) -> Model:
     k, m = choice.stress_neighbors, len(between)
     if k is not None:
         checks.integer_in_range("stress_neighbors", k, 1, m - 1, f"or more landmarks: neighbors are among the {m}")
-    return sammon(between, choice.n_components, k)
+    return sammon(between, choice.n_components, k, choice.n_init, choice.seed)
 
 
 _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
@@ -179,7 +182,7 @@ _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "laplacian": _spectral,
     "spectral": _spectral,
     "lle": _lle,
-    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),
-    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components),
+    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components, choice.n_init, choice.seed),
+    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components, choice.n_init, choice.seed),
     "sammon": _sammon,
 }
