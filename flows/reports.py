@@ -121,7 +121,7 @@ def dimension_lines(quality: Json) -> list[str]:
     if not found:
         return []
     two, likelihood = (in_interval(found[name], ".2f") for name in ("two_nearest", "maximum_likelihood"))
-    return [f"Intrinsic dimension {two} by two nearest neighbors, {likelihood} by maximum likelihood."]
+    return [f"Intrinsic dimension {two} by the two-nearest-points method, {likelihood} by maximum likelihood."]
 
 
 def in_interval(estimate: Json, style: str) -> str:

@@ -26,6 +26,8 @@ def status_report(store: str) -> tuple[Json, list[str]]:
         "seconds_left": left,
     }
     lines = [_stage_line(stage) for stage in stages]
+    if published and opened.kind == run.FIT:
+        lines += dimension_lines(opened.quality)
     lines += [_version_line(version) for version in versions if len(versions) > 1]
     ended = "published" if current else "not complete"
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"
@@ -34,7 +36,6 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     of_model = [] if stated is None else model_lines(stated)
     if published and opened.kind == run.FIT:
         value["intrinsic_dimension"] = opened.quality.get("intrinsic_dimension")
-        of_model += dimension_lines(opened.quality)
     return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
 
 

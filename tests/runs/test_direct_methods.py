@@ -4,7 +4,6 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from pipeline.jobs.choices import method_choice
 from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist
 from small import Counting, extended, fitted, roll_file
@@ -13,6 +12,7 @@ from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import InvalidInputError
 from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
+from pipeline.jobs.plan import method_choice
 from pipeline.jobs.portable import export_model
 from pipeline.jobs.refit import refit
 from pipeline.methods import METHODS, SELECTIONS

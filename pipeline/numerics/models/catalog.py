@@ -170,7 +170,9 @@ def _lle(choice: Choice, between: FloatArray) -> Model:
 def _sammon(choice: Choice, between: FloatArray) -> Model:
     k, m = choice.stress_neighbors, len(between)
     if k is not None:
-        checks.integer_in_range("stress_neighbors", k, 1, m - 1, f"or more landmarks: neighbors are among the {m}")
+        checks.integer_in_range(
+            "stress_neighbors", k, 1, m - 1, f"or more landmarks: only the {m} landmarks are neighbors"
+        )
     return sammon(between, choice.n_components, k, choice.n_init, choice.seed)
 
 

@@ -63,7 +63,9 @@ def locally_linear(between: ArrayLike, n_components: int, n_neighbors: int, regu
     if m < 3:
         raise InvalidInputError(f"between has {m} landmarks; locally linear embedding needs at least 3.")
     d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} landmarks")
-    k = checks.integer_in_range("n_neighbors", n_neighbors, 1, m - 1, f"or more landmarks: neighbors are among the {m}")
+    k = checks.integer_in_range(
+        "n_neighbors", n_neighbors, 1, m - 1, f"or more landmarks: only the {m} landmarks are neighbors"
+    )
     checks.require_parameter("regularization", regularization)
     share = float(regularization)
     neighbors, weights, _ = _reconstructed(apart, apart, k, share, True)
