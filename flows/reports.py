@@ -106,12 +106,28 @@ def fit_summary(report: Json) -> list[str]:
     if quality["residual_variance"]:
         variances = ", ".join(f"{value:.2g}" for value in quality["residual_variance"])
         lines.append(f"Residual variance with 1, 2, ... components: {variances}.")
+    lines += dimension_lines(quality)
     if "negative_mass" in quality:
         lines.append(f"Negative mass of the spectrum {quality['negative_mass']:.2%}.")
     trust = quality["trustworthiness"]
     if trust:
-        lines.append(f"Trustworthiness {trust['value']:.4f} (95%: {trust['low']:.4f} to {trust['high']:.4f}).")
+        lines.append(f"Trustworthiness {in_interval(trust, '.4f')}.")
     return lines
+
+
+def dimension_lines(quality: Json) -> list[str]:
+    """How many dimensions the data has, if that is known."""
+    found = quality.get("intrinsic_dimension")
+    if not found:
+        return []
+    two, likelihood = (in_interval(found[name], ".2f") for name in ("two_nearest", "maximum_likelihood"))
+    return [f"Intrinsic dimension {two} by the two-nearest-points method, {likelihood} by maximum likelihood."]
+
+
+def in_interval(estimate: Json, style: str) -> str:
+    """A value with its 95% interval."""
+    value, low, high = (format(estimate[name], style) for name in ("value", "low", "high"))
+    return f"{value} (95%: {low} to {high})"
 
 
 def _recall_line(recall: float, n_audited: int) -> str:
@@ -143,6 +159,9 @@ def _figures(report: Json) -> list[tuple[str, str]]:
     rows = [(name, format(value, style)) for name, value, style in named if value is not None]
     variances = quality["residual_variance"] or []
     rows += [(f"residual variance, {i} components", f"{value:.3g}") for i, value in enumerate(variances, 1)]
+    for name, estimate in (quality.get("intrinsic_dimension") or {}).items():
+        if name != "n_points":
+            rows.append((f"intrinsic dimension, {name.replace('_', ' ')}", in_interval(estimate, ".2f")))
     for name in ("trustworthiness", "continuity"):
         if quality[name]:
             rows.append(

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.pictures import empty_figure, png_of
-from flows.reports import counted
+from flows.reports import counted, dimension_lines
 from flows.terminal import Say, command_line
 from pipeline.jobs.study import Study, Trial, study
+from pipeline.numerics.dimension import described_dimension
 from pipeline.numerics.statistics import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
 from pipeline.results.run import in_words
 from pipeline.settings import ClusterSettings, FitSettings, StudySettings
@@ -79,6 +80,7 @@ def _introduction(settings: StudySettings, found: Study) -> list[str]:
         f"Error: {MEASURES[found.measure].format(distances=distances)}; 0 is perfect. Mean of {settings.repeats} "
         "choices of landmarks.",
         "Time: of a fit of all rows, as `trigpoint plan` expects it.",
+        *dimension_lines({"intrinsic_dimension": described_dimension(found.intrinsic_dimension)}),
     ]
 
 
@@ -155,6 +157,7 @@ def _described(settings: StudySettings, found: Study, command: str) -> Json:
         "recommended": _described_trial(found.recommended),
         "still_falling": found.still_falling,
         "automatic": found.automatic,
+        "intrinsic_dimension": described_dimension(found.intrinsic_dimension),
         "command": command,
     }
 

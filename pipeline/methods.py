@@ -76,6 +76,7 @@ RANGES = {
     # Below, rounding takes over; above, all neighbors have the same weight.
     "regularization": Range(1e-12, 1e3),
     "stress_neighbors": Range(1, whole=True, about="distances of each landmark"),
+    "n_init": Range(1, 1000, whole=True, about="starts of the search for the least stress"),
     "n_evaluated": Range(2, whole=True, about="landmarks that points are compared with"),
     "joint": Range(2, 1024, whole=True, about="rows reconstructed together"),
     "arc": Range(2, 4096, whole=True, about="positions on an arc, both ends included"),
@@ -88,7 +89,7 @@ class Method:
 
     A geodesic method measures along a neighbor graph, the others straight from the landmarks. Coordinates that are
     lengths scale with the data. With `takes_affinities`, similarities are used as they are; other methods use the
-    distances that they induce. With `zero_is_itself`, a dissimilarity of exactly 0 means that a point is the landmark.
+    distances that they induce. With `returns_by_itself`, a landmark returns to its place only by its row's own entry.
 
     A plugin's method also has `fit`, which makes a model from a `catalog.Choice` and the dissimilarities (m, m) between
     landmarks, and `model`, the dataclass that a store's arrays are loaded into (None for one of the built-in classes).
@@ -100,7 +101,7 @@ class Method:
     coordinates_are_lengths: bool = True
     parameters: tuple[str, ...] = ()
     takes_affinities: bool = False
-    zero_is_itself: bool = False
+    returns_by_itself: bool = False
     fit: Callable[[Any, Any], Any] | None = None
     model: type[Any] | None = None
 
@@ -112,24 +113,25 @@ _BUILT_IN = {
     "kernel-isomap": _ALONG_PATHS,
     "mds": Method(CLASSICAL, (*PROXIMITIES, SIMILARITIES)),
     "kernel-mds": Method(CLASSICAL, (VECTORS, OBJECTS), parameters=("kernel",)),
-    "laplacian": replace(_AFFINE, parameters=("gamma",), zero_is_itself=True),
+    "laplacian": replace(_AFFINE, parameters=("gamma",), returns_by_itself=True),
     "spectral": replace(_AFFINE, parameters=("gamma", "n_clusters")),
     "lle": Method(
         ("weights", "kernel-mapping", "rbf"),
         PROXIMITIES,
         coordinates_are_lengths=False,
         parameters=("n_neighbors", "regularization"),
-        zero_is_itself=True,
+        returns_by_itself=True,
     ),
-    "metric-mds": Method(STRESS, PROXIMITIES),
-    "nonmetric-mds": Method(STRESS, PROXIMITIES),
-    "sammon": Method(STRESS, PROXIMITIES, parameters=("stress_neighbors",)),
+    "metric-mds": Method(STRESS, PROXIMITIES, parameters=("n_init",)),
+    # The order of dissimilarities says nothing about lengths.
+    "nonmetric-mds": Method(STRESS, PROXIMITIES, coordinates_are_lengths=False, parameters=("n_init",)),
+    "sammon": Method(STRESS, PROXIMITIES, parameters=("stress_neighbors", "n_init")),
 }
 # Built-in names come first in a lookup: a plugin cannot replace them.
 METHODS: Mapping[str, Method] = ChainMap(_BUILT_IN, LOADED.methods)
 EXTENSIONS = tuple(dict.fromkeys(name for method in _BUILT_IN.values() for name in method.extensions))
 # Settings that only some methods, kernels or inputs use.
-OF_METHODS = {"kernel", "radius", *KERNELS["polynomial"], "n_clusters", "regularization", "stress_neighbors"}
+OF_METHODS = {"kernel", "radius", *KERNELS["polynomial"], "n_clusters", "regularization", "stress_neighbors", "n_init"}
 OF_VECTORS = ("columns", "id_column", "standardize", "pca", "missing")
 
 

@@ -304,6 +304,8 @@ def test_a_fit_of_another_method_leaves_nothing_of_the_one_before(points):
         ),
         ({"kernel": "sigmoid"}, "kernel='sigmoid' is not known; use one of 'linear', 'rbf'"),
         ({"method": "mds", "radius": 2.0}, "radius=2.0 means nothing with method='mds' and metric='euclidean'"),
+        ({"method": "mds", "n_init": 3}, "n_init=3 means nothing with method='mds'"),
+        ({"method": "sammon", "n_init": 0}, "n_init=0 is out of range"),
         ({"method": "mds", "stress_neighbors": 3}, "stress_neighbors=3 means nothing with method='mds'"),
         ({"gamma": 5.0}, "gamma=5.0 means nothing with method='isomap'"),
         ({"method": "mds", "kernel": "cosine"}, "kernel='cosine' means nothing with method='mds'"),

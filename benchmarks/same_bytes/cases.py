@@ -228,6 +228,7 @@ def _numbers() -> dict[str, Told]:
         "spectral gamma": {"method": "spectral", "gamma": 0.02, "n_clusters": 4},
         "lle regularization": {"method": "lle", "regularization": 0.02},
         "sammon stress neighbors": {"method": "sammon", "stress_neighbors": 10},
+        "nonmetric-mds starts": {"method": "nonmetric-mds", "n_init": 2, "seed": 3},
         "isomap one component": {"n_components": 1},
         "mds three components": {"method": "mds", "n_components": 3},
         "isomap neighbors and seed": {"n_neighbors": 10, "seed": 11},

@@ -29,7 +29,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray, SparseArray
 Comparing: TypeAlias = Callable[[Any, Any], Any]
 PRECOMPUTED = "precomputed"
 # What stands where a method has no use for a parameter; None for those that are not here.
-UNUSED = {"kernel": "rbf", "degree": 3, "constant": 1.0, "regularization": 1e-3}
+UNUSED = {"kernel": "rbf", "degree": 3, "constant": 1.0, "regularization": 1e-3, "n_init": 1}
 # Rows whose dissimilarities to the landmarks are looked at together: what an embedding needs beside its result.
 ROWS_PER_CHUNK = 4096
 
@@ -56,6 +56,9 @@ class Settings:
     n_clusters: int | None
     regularization: float
     stress_neighbors: int | None
+    n_init: int
+    # Of random starts.
+    seed: int
     plugins: tuple[str, ...]
 
     @property
@@ -91,6 +94,8 @@ class Settings:
             signed=signed,
             regularization=self.regularization,
             stress_neighbors=self.stress_neighbors,
+            n_init=self.n_init,
+            seed=self.seed,
         )
 
     def landmark_count(self, n_points: int, where: str) -> int:
@@ -130,7 +135,7 @@ class Settings:
         # As in scikit-learn, radius and n_neighbors=None may be given together.
         if self.radius is None or self.n_neighbors is not None:
             checks.require_parameter("n_neighbors", self.n_neighbors)
-        for name in ("n_components", "degree", "constant", "regularization"):
+        for name in ("n_components", "degree", "constant", "regularization", "n_init"):
             checks.require_parameter(name, getattr(self, name))
         # scikit-learn's checks set n_clusters=1 wherever there is a parameter of that name.
         clusters = ("n_clusters",) if methods.uses(self.method, "n_clusters") else ()

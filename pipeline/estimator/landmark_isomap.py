@@ -68,7 +68,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         graph (n, n) of edge lengths.
     diagonal_weight : weight of a point's squared length in restricted reconstruction, a number or "balanced" (the
         number of landmarks).
-    random_state : seed of the choice of landmarks, and of clusters.
+    random_state : seed of the choice of landmarks, of clusters and of random starts.
     n_jobs : threads of the neighbor search in up to 10 dimensions (above, BLAS has its own); the result does not
         depend on it.
     kernel : of kernel-mds "rbf", "linear", "cosine", "polynomial" or a function of two rows.
@@ -79,6 +79,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_clusters : of spectral; None takes n_components.
     regularization : of lle, share of the trace that is added to the diagonal of a neighborhood's Gram matrix.
     stress_neighbors : of sammon, fit only the distances between so many nearest neighbors.
+    n_init : of metric-mds, nonmetric-mds and sammon, number of starts, the first classical and the others random; the
+        one that ends with the least stress is kept.
     plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
@@ -123,6 +125,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n_clusters: int | None = None,
         regularization: float = 1e-3,
         stress_neighbors: int | None = None,
+        n_init: int = 1,
         plugins: tuple[str, ...] = (),
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -144,6 +147,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.n_clusters = n_clusters
         self.regularization = regularization
         self.stress_neighbors = stress_neighbors
+        self.n_init = n_init
         self.plugins = plugins
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -204,9 +208,9 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _fit(self, X: ArrayLike) -> Self:
         given = self.get_params(deep=False)
         del given["random_state"]
-        settings = Settings(**given)
+        settings = Settings(**given, seed=_seed(self.random_state))
         settings.check()
-        seed = _seed(self.random_state)
+        seed = settings.seed
         data = self._checked_edges(X, reset=True) if self._takes_graph else self._checked_data(X, reset=True)
         if settings.is_geodesic:
             fitted = fit_geodesic(settings, data, seed, int(effective_n_jobs(self.n_jobs)))

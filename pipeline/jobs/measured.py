@@ -98,9 +98,9 @@ def _precomputed(settings: FitSettings, source: ProximitySource, done: Runner) -
     m, similar = planned_landmarks(settings, source), settings.input == SIMILARITIES
     cut = partitions_of(source, m, settings.partition_mib)
     landmarks = _chosen(settings, MatrixCandidates(source, settings.landmarks_key, similar), m, done)
-    affinity, zero_own = settings.takes_affinities, METHODS[settings.method].zero_is_itself
+    affinity, nearest_own = settings.takes_affinities, METHODS[settings.method].returns_by_itself
     scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
-    provider = PrecomputedRows(source, scanned, landmarks, similar, affinity, settings.own_key, zero_own=zero_own)
+    provider = PrecomputedRows(source, scanned, landmarks, similar, affinity, settings.own_key, nearest_own=nearest_own)
     return Measured(provider, landmarks, cut)
 
 

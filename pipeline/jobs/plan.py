@@ -45,6 +45,8 @@ def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
         signed=settings.induces_distances or kernel,
         regularization=settings.regularization,
         stress_neighbors=settings.stress_neighbors,
+        n_init=settings.n_init,
+        seed=settings.seed if settings.n_init > 1 else Choice.seed,
     )
 
 
@@ -169,6 +171,7 @@ def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
         n_landmarks=m,
         method=settings.method,
         extension=settings.chosen_extension,
+        n_init=settings.n_init,
         n_evaluated=evaluated_count(settings.n_evaluated or m, m) if settings.evaluates else 0,
     )
     if settings.input == VECTORS:

@@ -16,6 +16,7 @@ from pipeline.jobs import study_spaces as spaces
 from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.plan import cores, kernel_choice, method_choice
 from pipeline.methods import DISSIMILARITIES
+from pipeline.numerics.dimension import Dimension, dimension_of_points
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice, fitted_model
@@ -52,7 +53,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """What came out; `left_out` says why combinations were not tried, `gamma` is the kernel's width if it was found."""
+    """What came out; `left_out` says why combinations were not tried, `gamma` is the kernel's width if it was found,
+    `intrinsic_dimension` that of the sample."""
 
     n_rows: int
     n_training: int
@@ -62,6 +64,7 @@ class Study:
     left_out: tuple[str, ...]
     automatic: int
     gamma: float | None = None
+    intrinsic_dimension: Dimension | None = None
 
     @cached_property
     def best(self) -> Trial:
@@ -154,7 +157,15 @@ class _Studying:
             left_out=tuple(self._left_out),
             automatic=automatic_count(n_rows, self._settings.n_components),
             gamma=self._found_gamma,
+            intrinsic_dimension=self._dimension,
         )
+
+    @property
+    def _dimension(self) -> Dimension | None:
+        """Of the sample, where its rows are points."""
+        if self._settings.input == DISSIMILARITIES or self._settings.metric != "euclidean":
+            return None
+        return dimension_of_points(self._sample.values[: self._sample.n_training], self._settings.n_neighbors)
 
     def _trials(self, space: spaces.Paths | spaces.Direct, k: int | None) -> list[Trial]:
         """Every combination with so many neighbors, measured together."""

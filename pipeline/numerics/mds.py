@@ -30,9 +30,9 @@ from pipeline.types import AnyArray, FloatArray
 @dataclass(frozen=True, eq=False)
 class LandmarkModel:
     """The landmarks' classical scaling: all that placing a new point needs, and its spectrum. `spectrum` (m,) holds
-    every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` is added to all
-    dissimilarities except an object's to itself, including those of new points. In a `signed` model squared
-    dissimilarities may be negative, as indefinite similarities make them."""
+    every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` c is what was added to
+    dissimilarities between different objects; those of new points are given without it, and get it as the moments say.
+    In a `signed` model squared dissimilarities may be negative, as indefinite similarities make them."""
 
     coordinates: FloatArray
     eigenvalues: FloatArray
@@ -52,8 +52,8 @@ class LandmarkModel:
 
     @property
     def n_positive(self) -> int:
-        """Number of eigenvalues above rounding error: the most components that the landmarks support."""
-        return count_positive(self.spectrum)
+        """Number of eigenvalues that other points can be placed by: the most components that the landmarks support."""
+        return count_usable(self.spectrum, self.constant)
 
     @property
     def negative_mass(self) -> float:
@@ -66,10 +66,13 @@ class LandmarkModel:
         return float(self.eigenvalues.sum() / self.spectrum[self.spectrum > 0].sum())
 
 
-def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False) -> LandmarkModel:
-    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B. All
-    eigenvalues are computed: the negative mass and the number of usable components need them, and the first components
-    then have the same bytes for any `n_components`. Memory: three (m, m) float64 arrays."""
+def classical_mds(
+    squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False, constant: float = 0.0
+) -> LandmarkModel:
+    """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B. They
+    include the `constant` that was added to dissimilarities, if any. All eigenvalues are computed: the negative mass
+    and the number of usable components need them, and the first components then have the same bytes for any
+    `n_components`. Memory: three (m, m) float64 arrays."""
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
     m = len(delta2)
     if m < 2:
@@ -82,7 +85,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
         )
     row_means, grand_mean = delta2.mean(axis=1), float(delta2.mean())
     spectrum, vectors = eigenpairs(double_centered(delta2))
-    _require_positive(d, spectrum)
+    _require_usable(d, spectrum, constant)
     eigenvalues = spectrum[:d].copy()
     return LandmarkModel(
         coordinates=np.ascontiguousarray(with_fixed_signs(vectors[:, :d]) * np.sqrt(eigenvalues)),
@@ -90,6 +93,7 @@ def classical_mds(squared_dissimilarities: ArrayLike, n_components: int, signed:
         row_means=row_means,
         grand_mean=grand_mean,
         spectrum=spectrum,
+        constant=constant,
         signed=signed,
     )
 
@@ -123,12 +127,26 @@ def count_positive(spectrum: FloatArray) -> int:
     return int(np.count_nonzero(spectrum > floor))
 
 
-def _require_positive(n_components: int, spectrum: FloatArray) -> None:
-    available = count_positive(spectrum)
+def with_constant(dissimilarities: ArrayLike, constant: float) -> FloatArray:
+    """Dissimilarities (k, k) between objects with the constant added to all but those of objects to themselves."""
+    values = np.array(dissimilarities, dtype=np.float64) + constant
+    np.fill_diagonal(values, 0.0)
+    return values
+
+
+def count_usable(spectrum: FloatArray, constant: float) -> int:
+    """Number of eigenvalues above rounding error and above c^2/2, which a new point's dissimilarities are short of."""
+    return min(count_positive(spectrum), count_positive(spectrum - constant**2 / 2))
+
+
+def _require_usable(n_components: int, spectrum: FloatArray, constant: float) -> None:
+    available = count_usable(spectrum, constant)
     if n_components > available:
+        which = f"above c^2/2 = {constant**2 / 2:.6g}, for the added constant c = {constant:.6g}" if constant else ""
+        remedy = f"use n_components from 1 to {available}" if available else "use method='isomap', which adds none"
         raise InvalidInputError(
             f"n_components={n_components} is more than the dissimilarities support: their centered Gram matrix has "
-            f"{available} positive eigenvalue{'s' * (available != 1)}; use n_components from 1 to {available}."
+            f"{available} positive eigenvalue{'s' * (available != 1)}{' ' * bool(which)}{which}; {remedy}."
         )
 
 
@@ -146,12 +164,13 @@ class Moments(NamedTuple):
 
 
 def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> Moments:
-    """The moments of points given by their (p, m) squared dissimilarities to the landmarks."""
+    """The moments of points given by their (p, m) squared dissimilarities to the landmarks, without the constant."""
     squared = checks.landmark_rows("squared_to_landmarks", squared_to_landmarks, model.n_landmarks)
     if len(squared) and not model.signed:
         checks.require_nonnegative("squared_to_landmarks", squared)
     sums = np.zeros((model.n_components + 1, len(squared)))
-    _add_squares(squared, True, 0.0, model.coordinates, model.row_means, sums)
+    values = np.sqrt(squared) if model.constant else squared
+    _add_squares(values, not model.constant, model.constant, model.coordinates, model.row_means, sums)
     moments = _from_sums(model, sums)
     # Checking the d + 1 sums is enough: NaN or infinity among the m entries always reaches them.
     if not _are_usable(moments):
@@ -196,7 +215,19 @@ class MomentSums:
 
 
 def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
-    return Moments(np.ascontiguousarray(-0.5 * sums[:-1].T), sums[-1] / model.n_landmarks + model.grand_mean / 2)
+    """The moments from the sums over landmarks.
+
+    With a constant c, every dissimilarity to a landmark is c larger, one of zero as well, while between landmarks those
+    of objects to themselves stay 0. A landmark's row is therefore off by c^2 at one entry: its sums give (lam_k -
+    c^2/2) / lam_k of its c_k, and c^2/m more than its beta. Both are corrected, for every point alike, so that
+    landmarks return to themselves and nothing jumps beside them.
+    """
+    inner = np.ascontiguousarray(-0.5 * sums[:-1].T)
+    beta = sums[-1] / model.n_landmarks + model.grand_mean / 2
+    if model.constant:
+        inner *= model.eigenvalues / (model.eigenvalues - model.constant**2 / 2)
+        beta -= model.constant**2 / model.n_landmarks
+    return Moments(inner, beta)
 
 
 def _are_usable(moments: Moments) -> bool:
@@ -208,8 +239,8 @@ def _add_squares(
     to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
 ) -> None:
     """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
-    Unless the dissimilarities are `squared`, the constant is added to positive ones, and squares keep the sign. Sums
-    are vectorized across points, never across landmarks, which are added in order."""
+    Unless the dissimilarities are `squared`, the constant is added, and squares keep the sign. Sums are vectorized
+    across points, never across landmarks, which are added in order."""
     n_points, n_landmarks = to_landmarks.shape
     d = coordinates.shape[1]
     factors = np.ones((-(-n_landmarks // LANDMARKS_PER_PASS) * LANDMARKS_PER_PASS, d + 1))
@@ -247,8 +278,7 @@ def _fill_terms(
                 terms[s, j] = np.float64(to_landmarks[first + j, i]) - row_means[i]
         else:
             for j in range(size):
-                length = np.float64(to_landmarks[first + j, i])
-                length += constant if length > 0.0 else 0.0
+                length = np.float64(to_landmarks[first + j, i]) + constant
                 terms[s, j] = length * abs(length) - row_means[i]
 
 

@@ -227,6 +227,13 @@ class MethodSettings(FrozenSettings):
         "Method sammon: fit only the distances to this many nearest landmarks.",
         **within("stress_neighbors"),
     )
+    n_init: int = option(
+        METHOD,
+        1,
+        "Starts of metric-mds, nonmetric-mds and sammon, the first classical and the others random; the one that ends "
+        "with the least stress is kept.",
+        **within("n_init"),
+    )
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.dimension import Dimension, described_dimension, dimension_of_points, intrinsic_dimension
 from pipeline.numerics.extension.placement import answers_of
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
 from pipeline.numerics.mds import Model
@@ -27,6 +28,8 @@ SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 SAMPLE_BYTES = 1 << 27
 # Points that a kernel is compared between.
 MOST_COMPARED = 500
+# Points whose nearest neighbors say how many dimensions the data has.
+MOST_IN_DIMENSION = 20_000
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,22 @@ class Evaluate(PlacingStage, SingleStage):
         figures |= {**provider.figures(), **spectrum_figures(model)}
         every = slice(None, None, self._stride(MOST_COMPARED))
         figures |= provider.nystrom(model, self._numbers[every], self.placing.partitions)
+        figures["intrinsic_dimension"] = described_dimension(self._dimension())
         return {**figures, **self._neighborhoods(projection)}, {}
+
+    def _dimension(self) -> Dimension | None:
+        """By the neighbors that a graph is made of; without a graph, by those within the sample."""
+        provider = self.placing.provider
+        distances = provider.neighbor_distances(MOST_IN_DIMENSION, self.seed)
+        if distances is not None:
+            return intrinsic_dimension(distances)
+        points = provider.points(self._numbers[self._every], self.placing.partitions)
+        return None if points is None else dimension_of_points(points, self.n_neighbors)
+
+    @property
+    def _every(self) -> slice:
+        """Sampled points that fit in memory: a stride, since neighboring numbers are neighbors in space."""
+        return slice(None, None, self._stride(max(1, SAMPLE_BYTES // (8 * self.placing.provider.n_columns))))
 
     @property
     def _numbers(self) -> IntArray:
@@ -136,9 +154,7 @@ class Evaluate(PlacingStage, SingleStage):
         }
 
     def _neighborhoods(self, projection: AnyArray) -> Json:
-        provider = self.placing.provider
-        # A stride, since neighboring numbers are neighbors in space.
-        every = slice(None, None, self._stride(max(1, SAMPLE_BYTES // (8 * provider.n_columns))))
+        provider, every = self.placing.provider, self._every
         numbers, coordinates = self._numbers[every], projection[every]
         k = min(self.n_neighbors, (len(numbers) - 1) // 2)
         points = provider.points(numbers, self.placing.partitions) if k >= 1 else None
@@ -154,4 +170,7 @@ class Evaluate(PlacingStage, SingleStage):
         n, m, axes = min(shape.n_rows, MOST_SAMPLED), shape.n_landmarks, shape.n_axes
         sampled = min(n, max(100, SAMPLE_ENTRIES // m))
         points = GROUPS_IN_MEMORY * shape.block if shape.edges_from else 3 * shape.partition_bytes
-        return Cost(points + 8 * sampled * (5 * m + 4 * axes), 0.3 + 3.5e-10 * n**2 * axes)
+        stored = shape.n_neighbors if shape.edges_from == "neighbors" else 0
+        reading = 8 * (shape.rows + 6 * min(shape.n_rows, MOST_IN_DIMENSION)) * stored
+        seconds = 0.3 + 3.5e-10 * n**2 * axes + 4e-9 * shape.n_rows * stored
+        return Cost(points + reading + 8 * sampled * (5 * m + 4 * axes), seconds)

@@ -6,7 +6,7 @@ from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.spectral import cluster_centers
 from pipeline.stages.graph.partition import GROUPS_IN_MEMORY
 from pipeline.stages.providers.provider import Candidates, Provider
-from pipeline.stages.space import CENTERS, described_model
+from pipeline.stages.space import CENTERS, described_model, method_revision
 from pipeline.stages.stage import Cost, Result, Shape, SingleStage
 from pipeline.types import Json
 
@@ -82,13 +82,13 @@ class Model(SingleStage):
         figures, arrays = described_model(model)
         if self.n_clusters is not None:
             arrays[CENTERS] = cluster_centers(model.coordinates, self.n_clusters, self.seed)
-        return figures, arrays
+        return figures | method_revision(self.choice.method), arrays
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
         m, d = shape.n_landmarks, shape.n_components
         copies, decomposing = (12, 2e-10) if shape.edges_from is None else (5, 1e-10)
-        searching = SECONDS_PER_PAIR.get(shape.method, 0.0) * m * m
+        searching = SECONDS_PER_PAIR.get(shape.method, 0.0) * m * m * shape.n_init
         kept = 4 * d if shape.extension in ("projection", "restricted") else m
         return Cost(8 * copies * m * m, 0.05 + decomposing * m**3 + searching, 8 * m * kept)
 
@@ -97,4 +97,5 @@ def described_choice(choice: Choice) -> Json:
     """What a model's digest depends on: the method, and whatever is not as it would be anyway."""
     always = ("method", "n_components")
     told = {name: value for name, value in asdict(choice).items() if name in always or value != DEFAULTS[name]}
-    return told | ({"revision": REVISIONS[choice.extension]} if choice.extension in REVISIONS else {})
+    revision = {"revision": REVISIONS[choice.extension]} if choice.extension in REVISIONS else {}
+    return told | revision | method_revision(choice.method)

@@ -28,6 +28,10 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 MODEL_ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
 # The figure that says of what kind a model is.
 MODEL = "model"
+# Methods that earlier states of this version embedded or placed points by in another way.
+METHOD_REVISIONS = {"laplacian": 2, "kernel-isomap": 2, "nonmetric-mds": 2}
+# Of these, those whose earlier models place new points as they placed the fitted ones.
+STILL_EXTENDED = ("nonmetric-mds",)
 # Centers of clusters, beside a spectral model.
 CENTERS = "centers"
 NEAREST = "nearest"
@@ -48,6 +52,11 @@ def described_model(model: Model) -> tuple[Json, dict[str, AnyArray]]:
     words = {name: value for name, value in values.items() if name not in arrays}
     described = {MODEL: type(model).__name__, "n_landmarks": len(model.coordinates), **words}
     return {**described, **spectrum_figures(model)}, arrays
+
+
+def method_revision(method: str) -> Json:
+    """What the settings and figures of a model say of its method, if it placed points in another way before."""
+    return {"method_revision": METHOD_REVISIONS[method]} if method in METHOD_REVISIONS else {}
 
 
 def spectrum_figures(model: Model) -> Json:
@@ -240,7 +249,19 @@ def published_stages(
             f"{store} was fitted by a version that did not have {', '.join(absent)}; run the fit again, which computes "
             "what is missing."
         )
+    if "model" in stages:
+        _require_current(store, manifest["settings"].get("method", "isomap"), stages["model"].figures)
     return stages
+
+
+def _require_current(store: Backend, method: str, figures: Json) -> None:
+    """Refuse a model that placed the fitted rows in another way than new ones would be."""
+    revision = method_revision(method)
+    if method not in STILL_EXTENDED and not revision.items() <= figures.items():
+        raise StoreError(
+            f"{store} was fitted by a version that placed points in another way with method={method!r}; run the fit "
+            "again, which computes the model and what follows, and export a model of it again."
+        )
 
 
 def graph_space(store: Backend, manifest: Json) -> GraphSpace:

@@ -78,6 +78,8 @@ class Shape:
     nodes_per_chunk: int = 0
     method: str = ""
     extension: str = ""
+    # Starts of a method that iterates.
+    n_init: int = 1
     # Landmarks that every row is compared with by a function of the user's.
     n_evaluated: int = 0
     # Points that new rows are compared with, and how many a partition of them has.

@@ -6,6 +6,7 @@ from scipy.spatial import procrustes
 
 from pipeline import LandmarkIsomap
 from pipeline.errors import ComponentWarning, InvalidInputError
+from pipeline.numerics.dimension import dimension_of_points
 from pipeline.numerics.extension import project, restricted_reconstruction
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.mds import classical_mds
@@ -35,6 +36,13 @@ def test_faces_unfold_into_pose_and_light(data_folder):
         axis=0
     ) / len(fitted)
     assert (r2 > 0.7).all(), r2
+
+
+def test_faces_have_three_to_five_dimensions(data_folder):
+    """Two angles of the head and one of the light, and how these bend the picture."""
+    found = dimension_of_points(np.load(data_folder / "isomap_faces_32x32.npz")["X"], 10)
+    assert 3 <= found.two_nearest.value <= 5
+    assert 3 <= found.maximum_likelihood.value <= 5
 
 
 def test_few_landmarks_are_close_to_all_on_faces(data_folder):

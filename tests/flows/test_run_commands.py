@@ -38,6 +38,7 @@ def test_a_fit_says_what_it_does_and_then_that_there_is_nothing_to_do(trigpoint,
     assert (code, err) == (0, "")
     assert "publish" in out
     assert "3,000 of 3,000 rows embedded; 3,000 distinct." in out
+    assert "\nIntrinsic dimension 2." in out
     code, out, err = trigpoint("fit", source, "--store", tmp_path / "run", *SMALL)
     assert (code, err) == (0, "")
     assert "Every stage was complete already: nothing was computed." in out

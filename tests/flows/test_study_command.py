@@ -24,6 +24,7 @@ def test_it_prints_tables_and_a_command_that_fits_as_recommended(trigpoint, sour
     code, out, _ = trigpoint("study", source, *QUICK, *told)
     assert code == 0
     lines = out.splitlines()
+    assert sum(line.startswith("Intrinsic dimension ") for line in lines) == 1
     assert lines.count("  landmarks    time       maxmin      random") == 2
     assert [line.split()[0] for line in lines if line.endswith("neighbors:")] == ["7", "12"]
     assert sum(line.count("*") for line in lines[:-1]) == 2
@@ -44,6 +45,7 @@ def test_json_says_all_and_the_picture_is_drawn(trigpoint, source, tmp_path):
     code, out, _ = trigpoint("study", source, *QUICK, "--json", "--picture", picture)
     assert code == 0
     found = json.loads(out)
+    assert found["intrinsic_dimension"]["two_nearest"]["value"] == pytest.approx(2, rel=0.2)
     assert [(t["n_neighbors"], t["selection"], t["n_landmarks"]) for t in found["trials"]] == [
         (k, selection, m) for k in (7, 12) for selection in ("maxmin", "random") for m in (20, 60)
     ]

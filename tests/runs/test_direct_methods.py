@@ -1,19 +1,24 @@
 """Methods that measure straight from the landmarks, on disk: fitted, extended, whatever the chunks and the workers."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist
 from small import Counting, extended, fitted, roll_file
 
-from pipeline import open_run
+from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import InvalidInputError
 from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
+from pipeline.jobs.plan import method_choice
 from pipeline.jobs.portable import export_model
 from pipeline.jobs.refit import refit
 from pipeline.methods import METHODS, SELECTIONS
-from pipeline.settings import ClusterSettings, RefitSettings, fit_settings, job_settings
+from pipeline.numerics.models.stress import StressPlacer
+from pipeline.settings import ClusterSettings, FitSettings, RefitSettings, fit_settings, job_settings
+from pipeline.stages.landmarks import described_choice
 
 DIRECT = [name for name, method in METHODS.items() if not method.geodesic]
 LENGTHS = [name for name in DIRECT if METHODS[name].coordinates_are_lengths and name != "kernel-mds"]
@@ -92,6 +97,40 @@ def test_coordinates_scale_with_the_data_where_they_are_lengths(tmp_path, method
         found.append(open_run(store).embedding())
     factor = 100 if method in LENGTHS else 0
     np.testing.assert_array_equal(found[1], np.ldexp(found[0], factor))
+
+
+@pytest.mark.parametrize("method", ["metric-mds", "nonmetric-mds", "sammon"])
+def test_more_starts_lead_where_they_lead_in_memory(tmp_path, method):
+    points = np.random.default_rng(0).normal(size=(60, 6))
+    np.save(tmp_path / "points.npy", points)
+    stresses = []
+    for n_init in (1, 4):
+        store = tmp_path / f"run{n_init}"
+        fitted(tmp_path / "points.npy", store, method=method, n_landmarks=40, n_init=n_init, seed=5)
+        model = open_run(store).model
+        told = {"n_landmarks": 40, "method": method, "n_init": n_init, "random_state": 5}
+        in_memory = LandmarkIsomap(**told).fit(points).model_
+        np.testing.assert_array_equal(model.coordinates, in_memory.coordinates)
+        stresses.append(model.stress)
+    assert stresses[1] <= stresses[0]
+
+
+def test_the_model_of_one_start_does_not_depend_on_the_seed():
+    settings = [FitSettings(source="x", store="y", method="sammon", n_init=n, seed=s) for n in (1, 2) for s in (0, 7)]
+    told = [described_choice(method_choice(one)) for one in settings]
+    assert told[0] == told[1] == {"method": "sammon", "n_components": 2}
+    assert told[2] == {**told[0], "n_init": 2}
+    assert told[3] == {**told[2], "seed": 7}
+
+
+def test_models_of_the_order_in_the_units_of_the_data_are_still_extended(runs, source, tmp_path):
+    """As earlier states of this version left them."""
+    placer = open_run(runs("nonmetric-mds")).model
+    earlier = StressPlacer(**{field.name: getattr(placer, field.name) for field in fields(StressPlacer)})
+    assert (earlier.residual_degree, placer.residual_degree) == (1, 0)
+    rows = cdist(np.load(source)[:50], np.load(source)[open_run(runs("nonmetric-mds")).landmark_rows])
+    rows = np.ldexp(rows, -open_run(runs("nonmetric-mds")).stage_figures("embed")["exponent"])
+    np.testing.assert_array_equal(earlier.place(rows).coordinates, placer.place(rows).coordinates)
 
 
 def test_a_gamma_is_in_the_units_of_the_data(tmp_path):
@@ -201,6 +240,8 @@ def test_a_row_without_direction_is_named_by_its_number_in_the_source(tmp_path, 
         ({"method": "laplacian", "gamma": float("nan")}, "gamma=nan: .*finite"),
         ({"method": "isomap", "radius": float("inf")}, "radius=inf: .*finite"),
         ({"method": "lle", "stress_neighbors": 3}, "stress_neighbors=3 means nothing"),
+        ({"method": "mds", "n_init": 4}, "n_init=4 means nothing with method='mds'"),
+        ({"method": "sammon", "n_init": 0}, "n_init=0: .*greater than or equal to 1"),
         ({"method": "mds", "input": "similarities", "standardize": True}, "standardize=True means nothing"),
         ({"method": "mds", "input": "similarities", "landmark_selection": "trace"}, "use 'random'"),
         (

@@ -1,16 +1,19 @@
 """Kernel Isomap, and other extensions of geodesic models, on disk."""
 
+import shutil
+
 import numpy as np
 import pytest
 from scipy.spatial import procrustes
 from small import SETTINGS, extended, fitted, roll_file
 
 from pipeline import open_run
-from pipeline.errors import InvalidInputError
+from pipeline.errors import InvalidInputError, StoreError
 from pipeline.fanout.cluster import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.settings import ClusterSettings, fit_settings
+from pipeline.stages import space
 
 CASES = [("kernel-isomap", "auto"), ("isomap", "kernel-mapping"), ("kernel-isomap", "rbf")]
 
@@ -69,6 +72,20 @@ def test_the_constant_of_kernel_isomap_leaves_landmarks_where_they_are(runs):
     expected = opened.model.coordinates * opened.unit
     found = opened.embedding()[opened.landmark_rows]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_runs_of_a_version_that_placed_points_in_another_way_are_not_extended(source, runs, tmp_path, monkeypatch):
+    store = runs("kernel-isomap", "auto")
+    np.save(tmp_path / "rows.npy", np.load(source)[:10])
+    monkeypatch.setitem(space.METHOD_REVISIONS, "kernel-isomap", 99)
+    with pytest.raises(StoreError, match="placed points in another way with method='kernel-isomap'; run the fit again"):
+        extended(store, tmp_path / "rows.npy", tmp_path / "extension")
+    with pytest.raises(StoreError, match="and export a model of it again"):
+        export_model(str(store), str(tmp_path / "model"))
+    shutil.copytree(store, tmp_path / "again")
+    watch = fitted(source, tmp_path / "again", method="kernel-isomap")
+    assert watch.stages == ["model", "embed", "calibrate", "evaluate", "publish"]
+    extended(tmp_path / "again", tmp_path / "rows.npy", tmp_path / "extension")
 
 
 @pytest.mark.parametrize("extension", ["kernel-mapping", "rbf"])

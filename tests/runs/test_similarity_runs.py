@@ -101,6 +101,16 @@ class TestLaplacian:
         exact, rounded = (open_run(tmp_path / name).embedding() for name in ("exact", "rounded"))
         np.testing.assert_array_equal(rounded, exact)
 
+    @pytest.mark.parametrize("own", [0.0, 0.3, 5.0])
+    def test_landmarks_return_to_themselves_whatever_stands_on_a_diagonal_of_affinities(
+        self, affinities, affine, tmp_path, own
+    ):
+        changed = affinities.copy()
+        np.fill_diagonal(changed, own)
+        fitted(saved(tmp_path / "s.npy", changed), tmp_path / "run", **AFFINE)
+        found, model = open_run(tmp_path / "run"), open_run(affine).model
+        np.testing.assert_allclose(found.embedding()[found.landmark_rows], model.coordinates, rtol=0, atol=1e-12)
+
     def test_new_points_need_no_similarities_to_themselves(self, points, affine, new, tmp_path):
         batch = saved(tmp_path / "new.npy", np.exp(-GAMMA * cdist(points, new) ** 2))
         extended(affine, batch, tmp_path / "out")

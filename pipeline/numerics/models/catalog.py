@@ -3,6 +3,7 @@
 Kernel Isomap adds the least constant that makes dissimilarities Euclidean [G eq. 32-34]. With K(.) = -1/2 times the
 double-centered matrix, dissimilarities D + c (0 on the diagonal) have the centered Gram matrix K(D^2) + 2c K(D) + c^2/2
 H, positive semidefinite for every c >= c*, the largest real eigenvalue of [[0, 2 K(D^2)], [-I, -4 K(D)]].
+`mds.LandmarkModel` says what the constant means for new points.
 
 The all-ones vector e is in the null space of both matrices, which makes 0 a defective eigenvalue: rounding would turn
 it into the square root of rounding, larger than a small c*. With e e'/m added to K(D), e has the eigenvalues 0 and -4
@@ -10,7 +11,7 @@ instead, and all others stay the same.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,11 @@ from pipeline.methods import METHODS, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
 from pipeline.numerics.mds import LandmarkModel, Model, classical_mds, double_centered
+from pipeline.numerics.mds import with_constant as with_constant
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
 from pipeline.numerics.models.metrics import automatic_gamma_of
 from pipeline.numerics.models.spectral import NystromPlacer, laplacian_eigenmaps, spectral_embedding
-from pipeline.numerics.models.stress import StressPlacer, metric_mds, nonmetric_mds, sammon
+from pipeline.numerics.models.stress import OrdinalPlacer, StressPlacer, metric_mds, nonmetric_mds, sammon
 from pipeline.types import AnyArray, FloatArray
 
 # Up to this many objects all eigenvalues are computed, above only those at the end of the spectrum.
@@ -50,13 +52,6 @@ def additive_constant(between: ArrayLike) -> float:
     matrix /= size
     with threadpool_limits(1, "blas"):
         return max(0.0, size * _largest_real_eigenvalue(matrix))
-
-
-def with_constant(dissimilarities: ArrayLike, constant: float) -> FloatArray:
-    """Dissimilarities of any shape with the constant added to positive ones: an object's dissimilarity to itself or a
-    duplicate stays 0, so a landmark is placed on itself."""
-    values: AnyArray = np.asarray(dissimilarities, dtype=np.float64)
-    return np.where(values > 0, values + constant, values)
 
 
 def _largest_real_eigenvalue(between: FloatArray) -> float:
@@ -111,7 +106,7 @@ def _real_ones(eigenvalues: AnyArray) -> FloatArray:
 
 _MODELS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, KernelMappingPlacer, RbfPlacer)
+    for kind in (LandmarkModel, NystromPlacer, LlePlacer, StressPlacer, OrdinalPlacer, KernelMappingPlacer, RbfPlacer)
 }
 
 
@@ -124,7 +119,8 @@ def model_class(name: str) -> type[Any] | None:
 @dataclass(frozen=True)
 class Choice:
     """A method with its parameters. `affinity`: similarities are given rather than dissimilarities; `signed`: squared
-    dissimilarities may be negative. A `gamma` of None is found from the landmarks."""
+    dissimilarities may be negative. A `gamma` of None is found from the landmarks. `n_init` starts of which all but the
+    first follow the `seed`."""
 
     method: str
     n_components: int
@@ -135,6 +131,8 @@ class Choice:
     signed: bool = False
     regularization: float = 1e-3
     stress_neighbors: int | None = None
+    n_init: int = 1
+    seed: int = 0
 
 
 def fitted_model(choice: Choice, between: FloatArray) -> Model:
@@ -156,8 +154,7 @@ def _classical(choice: Choice, between: FloatArray) -> Model:
 def _kernel_isomap(choice: Choice, between: FloatArray) -> Model:
     """Classical scaling of dissimilarities that an added constant makes Euclidean [G eq. 32-34]."""
     constant = additive_constant(between)
-    model = classical_mds(with_constant(between, constant) ** 2, choice.n_components)
-    return replace(model, constant=constant)
+    return classical_mds(with_constant(between, constant) ** 2, choice.n_components, constant=constant)
 
 
 def _spectral(choice: Choice, between: FloatArray) -> Model:
@@ -176,7 +173,7 @@ def _sammon(choice: Choice, between: FloatArray) -> Model:
         checks.integer_in_range(
             "stress_neighbors", k, 1, m - 1, f"or more landmarks: only the {m} landmarks are neighbors"
         )
-    return sammon(between, choice.n_components, k)
+    return sammon(between, choice.n_components, k, choice.n_init, choice.seed)
 
 
 _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
@@ -187,7 +184,7 @@ _FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
     "laplacian": _spectral,
     "spectral": _spectral,
     "lle": _lle,
-    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components),
-    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components),
+    "metric-mds": lambda choice, between: metric_mds(between, choice.n_components, choice.n_init, choice.seed),
+    "nonmetric-mds": lambda choice, between: nonmetric_mds(between, choice.n_components, choice.n_init, choice.seed),
     "sammon": _sammon,
 }

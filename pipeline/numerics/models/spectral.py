@@ -6,19 +6,20 @@ S(x), the Nystrom formula with the normalized kernel is
 
     y_k(x) = 1/lam_k sum_i v_ki K(x, x_i) / sqrt(S(x) S_i) = sqrt(S(x)) / lam_k sum_i p_i(x) v_ki / sqrt(S_i).
 
-Spectral clustering takes y_k itself, and an object's affinity to itself counts. Laplacian eigenmaps take y_k /
-sqrt(S(x)) without the trivial vector, and set affinities of objects to themselves to 0, like scikit-learn: the mean of
-the landmarks' coordinates by shares, divided by lam_k.
+Spectral clustering takes y_k itself, and an object's affinity to itself counts. Laplacian eigenmaps take u_k = v_k /
+sqrt(S) without the trivial vector, and set affinities of objects to themselves to 0, like scikit-learn. With a diagonal
+of zeros the Nystrom formula would be discontinuous at the landmarks: a point right beside one has the affinity that the
+landmark itself has not. So other points are placed at
+
+    u_k(x) = sum_i K(x, x_i) u_ki / (lam_k S(x) + (1 - lam_k) max_i K(x, x_i)),
+
+in which a landmark's affinity to itself is the largest of its row: its own terms cancel, and it returns to itself. Far
+from all landmarks u(x) tends to the nearest one, and the scale of given affinities does not matter.
 
 Far away all affinities vanish, but shares do not: exponents are relative to the largest, so shares go to the nearest
 landmark, and Laplacian coordinates are finite everywhere. Spectral ones fall with sqrt(S(x)), which is kept above
 SMALLEST_ROOT so that the direction, which determines the cluster, survives. Only a row of given affinities that are all
 0 has no shares: its coordinates are NaN and its residual is infinite.
-
-In Laplacian eigenmaps an entry at dissimilarity exactly 0 counts as affinity 0, because the diagonal does. So a
-landmark is placed on itself, but a point right beside it at 1 + (1/lam_k - 1) / (1 + S_i) times its coordinates: a
-small jump if many landmarks are near (S_i large) and for the first components (lam near 1). Affinities given directly
-do not say which object is which landmark: there a landmark's own entry must be 0.
 """
 
 import math
@@ -71,19 +72,17 @@ class NystromPlacer:
         one landmark counts."""
         rows = checks.rows_to_landmarks(to_landmarks, len(self.coordinates))
         loadings = self.coordinates / np.sqrt(self.degrees)[:, None] if self.clustering else self.coordinates
-        sums, roots = affinity_sums(
-            rows, loadings, 1.0 / self.degrees, self.gamma, self.affinity, skip_zeros=not self.clustering
-        )
         # Sums (d + 2, p) are over affinities in units of each point's largest, which has the roots (p,).
+        sums, roots = affinity_sums(rows, loadings, 1.0 / self.degrees, self.gamma, self.affinity)
         total = sums[-1]
         # NaN where no affinity is above 0.
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):
             means, squared_length = sums[:-2] / total, sums[-2] / total / total
-            scale = np.maximum(np.sqrt(total) * roots, SMALLEST_ROOT) if self.clustering else np.ones(len(roots))
+            scale = np.maximum(np.sqrt(total) * roots, SMALLEST_ROOT)
             explained = np.full(len(roots), 0.0 if self.clustering else 1.0 / self.degrees.sum())
             coordinates = np.empty((len(roots), len(means)))
-            for k, mean in enumerate(means):
-                coordinates[:, k] = mean / self.eigenvalues[k] * scale
+            for k, (mean, lam) in enumerate(zip(means, self.eigenvalues, strict=True)):
+                coordinates[:, k] = mean / lam * scale if self.clustering else mean / (lam + (1.0 - lam) / total)
                 explained += mean * mean
             residual = np.maximum(0.0, 1.0 - explained / squared_length)
         return Placement(coordinates, np.where(total > 0, residual, np.inf))
@@ -182,8 +181,9 @@ def _landmark_kernel(
         return matrix
     checks.number_in_range("gamma", gamma, *GAMMA_RANGE)
     affinities = np.exp(-gamma * matrix**2)
-    # Coinciding landmarks count as one object, like a point that coincides with a landmark.
-    return affinities if clustering else np.where(matrix == 0, 0.0, affinities)
+    if not clustering:
+        np.fill_diagonal(affinities, 0.0)
+    return affinities
 
 
 def _normalized_kernel(
@@ -213,12 +213,12 @@ def _require_positive(n_components: int, available: int, which: str) -> None:
 
 @compiled
 def affinity_sums(
-    rows: AnyArray, factors: AnyArray, square_factors: AnyArray, gamma: float, affinity: bool, skip_zeros: bool
+    rows: AnyArray, factors: AnyArray, square_factors: AnyArray, gamma: float, affinity: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Sums over landmarks of the affinities K of points, in units of each point's largest, and that one's root (p,).
-    Affinities are exp(-gamma rows^2) or, with `affinity`, the rows (p, m) themselves; with `skip_zeros` an entry of 0
-    counts as affinity 0. The sums (d + 2, p) are of K factors (m, d), of K^2 square_factors (m,), and of K; they run
-    over the landmarks in order and stay in range however far a point is."""
+    Affinities are exp(-gamma rows^2) or, with `affinity`, the rows (p, m) themselves. The sums (d + 2, p) are of K
+    factors (m, d), of K^2 square_factors (m,), and of K; they run over the landmarks in order and stay in range however
+    far a point is."""
     n_points, m = rows.shape
     d = factors.shape[1]
     sums, roots = np.empty((d + 2, n_points)), np.empty(n_points)
@@ -227,10 +227,10 @@ def affinity_sums(
     for first in range(0, n_points, POINTS_PER_BLOCK):
         size = min(POINTS_PER_BLOCK, n_points - first)
         block = rows[first : first + size]
-        _find_origins(block, gamma, affinity, skip_zeros, origins, roots[first : first + size])
+        _find_origins(block, gamma, affinity, origins, roots[first : first + size])
         totals[:] = 0.0
         for i in range(m):
-            _fill_affinities(block, i, gamma, affinity, skip_zeros, origins, terms)
+            _fill_affinities(block, i, gamma, affinity, origins, terms)
             for k in range(d):
                 add_multiple(totals[k, :size], terms, factors[i, k])
             add_multiple(totals[d + 1, :size], terms, 1.0)
@@ -264,9 +264,7 @@ def nystrom_error(between: ArrayLike, to_landmarks: ArrayLike, sample: ArrayLike
 
 
 @compiled
-def _find_origins(
-    block: AnyArray, gamma: float, affinity: bool, skip_zeros: bool, origins: AnyArray, roots: AnyArray
-) -> None:
+def _find_origins(block: AnyArray, gamma: float, affinity: bool, origins: AnyArray, roots: AnyArray) -> None:
     """The entry of each row with the largest affinity, and the root of that affinity."""
     for j in range(len(block)):
         origin = 0.0 if affinity else np.inf
@@ -274,20 +272,18 @@ def _find_origins(
             value = np.float64(block[j, i])
             if affinity:
                 origin = max(origin, value)
-            elif value < origin and not (skip_zeros and value == 0.0):
+            elif value < origin:
                 origin = value
         origins[j] = origin
         roots[j] = math.sqrt(origin) if affinity else math.exp(-0.5 * gamma * origin * origin)
 
 
 @compiled
-def _fill_affinities(
-    block: AnyArray, i: int, gamma: float, affinity: bool, skip_zeros: bool, origins: AnyArray, terms: AnyArray
-) -> None:
+def _fill_affinities(block: AnyArray, i: int, gamma: float, affinity: bool, origins: AnyArray, terms: AnyArray) -> None:
     """Affinities of a block of points to landmark i, in units of each point's largest."""
     for j in range(len(block)):
         value, origin = np.float64(block[j, i]), origins[j]
-        if value == 0.0 and (affinity or skip_zeros):
+        if value == 0.0 and affinity:
             terms[j] = 0.0
         elif affinity:
             terms[j] = value / origin

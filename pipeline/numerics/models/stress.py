@@ -9,7 +9,11 @@
 
 Each starts from classical scaling and converges until Newton steps are below 1e-10 of the configuration's size. Single
 landmarks then move wherever their own stress is lower, and all converge again, until none moves: so a landmark's own
-row is placed on the landmark. The result is centered and rotated to its principal axes.
+row is placed on the landmark. The result is centered and rotated to its principal axes. Further starts (`n_init`) are
+random, each with a seed of its own: the first k of them are the same for any larger number.
+
+Non-metric scaling depends on the order of the dissimilarities alone, to the bit: it starts from classical scaling of
+their ranks, and its size, which stress-1 does not determine, is 1.
 
 Two landmarks are neighbors if one is among the k nearest of the other by positive dissimilarity, ties with the k-th
 included; [G eq. 29] counts mutual neighbors twice, here every pair counts once. Points and landmarks are neighbors by
@@ -22,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
@@ -31,7 +36,7 @@ from pipeline.numerics.extension.stress import SAME_PLACE, frame_of, settle
 from pipeline.numerics.mds import Placement, classical_mds, with_fixed_signs
 from pipeline.numerics.models.monotone import MonotoneMap, MonotonePoint, MonotoneStress
 from pipeline.numerics.models.smacof import Point, WeightedStress, minimize
-from pipeline.types import AnyArray, FloatArray
+from pipeline.types import AnyArray, FloatArray, IntArray
 
 METRIC, NONMETRIC, SAMMON = "metric-mds", "nonmetric-mds", "sammon"
 # Relative to the size of the start: noise that separates coinciding landmarks, and noise for components that have no
@@ -43,17 +48,19 @@ MAX_ROUNDS = 30
 NEIGHBOR_TOLERANCE = 1e-6
 FLOOR_OF_SMALLEST, FLOOR_OF_LARGEST = 1e-3, 1e-6
 ROWS_PER_PASS = 256
+# Relative difference in stress below which two starts have come to the same minimum; the earlier start is kept.
+SAME_STRESS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class StressPlacer:
     """Landmarks scaled by stress, and what placing other points needs.
 
-    coordinates (m, d). stress: normalized as the method does; raw_stress: its numerator; start_stress: of the classical
-    start. converged: whether the last steps were below 1e-10 of the configuration's size. weight_floor: the least
-    dissimilarity in Sammon's weights, 0 if all weights are 1. n_neighbors: 0 if all pairs count; otherwise
-    neighbor_radii (m,) are the dissimilarities of each landmark's k-th nearest. knots, lower, upper (q,): the map of
-    non-metric scaling.
+    coordinates (m, d). stress: normalized as the method does; raw_stress: its numerator; start_stress: of the first
+    start, which is classical. converged: whether the last steps were below 1e-10 of the configuration's size.
+    weight_floor: the least dissimilarity in Sammon's weights, 0 if all weights are 1. n_neighbors: 0 if all pairs
+    count; otherwise neighbor_radii (m,) are the dissimilarities of each landmark's k-th nearest. knots, lower, upper
+    (q,): the map of non-metric scaling.
     """
 
     kind: str
@@ -77,7 +84,7 @@ class StressPlacer:
         non-metric scaling). With n_neighbors <= d a point's place may not be unique."""
         rows, unit = checks.rows_to_landmarks(to_landmarks, len(self.coordinates)), _unit(self.coordinates)
         if len(rows):
-            in_units = np.array([rows.max() / np.float64(unit)])
+            in_units = np.array([rows.max() / np.float64(self._unit_of_rows)])
             checks.require_not_too_large("to_landmarks, in units of the landmarks' coordinates,", in_units)
         frame = frame_of(self.coordinates / unit)
         slack = self.stress**2 if self.kind == NONMETRIC else 0.0
@@ -91,6 +98,10 @@ class StressPlacer:
             coordinates[part], residual[part] = settle(frame, some, (lower / unit, upper / unit), weights, slack)
         return Placement(coordinates * unit, residual * unit)
 
+    @property
+    def _unit_of_rows(self) -> float:
+        return _unit(self.coordinates)
+
     def _weights(self, rows: FloatArray, unit: float) -> FloatArray:
         if self.kind != SAMMON:
             return np.ones_like(rows)
@@ -100,23 +111,43 @@ class StressPlacer:
         return np.asarray(np.where(_are_near(rows, self.neighbor_radii, self.n_neighbors), weights, 0.0))
 
 
-def metric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
-    """Scale m landmarks so that distances come as near as possible to their dissimilarities (m, m), not squared."""
-    delta, unit = _checked(between, n_components)
+@dataclass(frozen=True, eq=False)
+class OrdinalPlacer(StressPlacer):
+    """Landmarks scaled by the order of their dissimilarities, in a unit of their own: coordinates, disparities and
+    residuals do not grow with the dissimilarities, which only `knots` are in."""
+
+    residual_degree: ClassVar[int] = 0
+
+    @property
+    def _unit_of_rows(self) -> float:
+        return _unit(self.knots)
+
+
+def metric_mds(between: ArrayLike, n_components: int, n_init: int = 1, seed: int = 0) -> StressPlacer:
+    """Scale m landmarks so that distances come as near as possible to their dissimilarities (m, m), not squared; the
+    best of `n_init` starts."""
+    further, (delta, unit) = _starts(n_init, seed), _checked(between, n_components)
     problem = _Problem(METRIC, delta, WeightedStress(delta, np.ones((1, len(delta)))))
-    return _fitted(problem, n_components, unit)
+    return _in_units(_fitted(problem, delta, n_components, further), unit)
 
 
-def nonmetric_mds(between: ArrayLike, n_components: int) -> StressPlacer:
-    """Scale m landmarks by the order of their dissimilarities (m, m); the size is that of classical scaling."""
-    delta, unit = _checked(between, n_components)
-    return _fitted(_Problem(NONMETRIC, delta, MonotoneStress(delta)), n_components, unit)
+def nonmetric_mds(between: ArrayLike, n_components: int, n_init: int = 1, seed: int = 0) -> OrdinalPlacer:
+    """Scale m landmarks by the order of their dissimilarities (m, m), the best of `n_init` starts; the root mean square
+    distance from the center is 1."""
+    further, (delta, unit) = _starts(n_init, seed), _checked(between, n_components)
+    problem = _Problem(NONMETRIC, delta, MonotoneStress(delta))
+    placer = _fitted(problem, _ranks(delta), n_components, further)
+    fields = {**vars(placer), "knots": placer.knots * unit}
+    return OrdinalPlacer(**fields)
 
 
-def sammon(between: ArrayLike, n_components: int, n_neighbors: int | None = None) -> StressPlacer:
-    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: relative errors count. With
-    `n_neighbors` only pairs of neighbors count; parts that no pair connects stay as in classical scaling."""
-    delta, unit = _checked(between, n_components)
+def sammon(
+    between: ArrayLike, n_components: int, n_neighbors: int | None = None, n_init: int = 1, seed: int = 0
+) -> StressPlacer:
+    """Sammon's mapping of m landmarks by their dissimilarities (m, m), not squared: relative errors count; the best of
+    `n_init` starts. With `n_neighbors` only pairs of neighbors count; parts that no pair connects have their centers
+    where classical scaling has them."""
+    further, (delta, unit) = _starts(n_init, seed), _checked(between, n_components)
     floor = max(FLOOR_OF_SMALLEST * float(delta[delta > 0].min()), FLOOR_OF_LARGEST * float(delta.max()))
     weights, radii, k = 1 / np.maximum(delta, floor), np.empty(0), 0
     if n_neighbors is not None:
@@ -126,7 +157,25 @@ def sammon(between: ArrayLike, n_components: int, n_neighbors: int | None = None
         weights *= _are_near(delta, radii, k)
     with threadpool_limits(1, "blas"):
         objective = WeightedStress(delta, weights)
-    return _fitted(_Problem(SAMMON, delta, objective, weights, floor, k, radii), n_components, unit)
+    problem = _Problem(SAMMON, delta, objective, weights, floor, k, radii)
+    return _in_units(_fitted(problem, delta, n_components, further), unit)
+
+
+def _starts(n_init: int, seed: int) -> list[np.random.Generator]:
+    """What the random starts after the first draw from."""
+    most = checks.integer_in_range("n_init", n_init, 1, None, "the number of starts")
+    return [np.random.default_rng([seed, number]) for number in range(1, most)]
+
+
+def _ranks(delta: FloatArray) -> FloatArray:
+    """Mean ranks (m, m) of the positive dissimilarities, as shares of their number; 0 stays 0."""
+    pairs = np.triu_indices(len(delta), 1)
+    values = delta[pairs]
+    positive = values > 0
+    values[positive] = scipy.stats.rankdata(values[positive]) / np.count_nonzero(positive)
+    ranks = np.zeros_like(delta)
+    ranks[pairs] = values
+    return ranks + ranks.T
 
 
 def _checked(between: ArrayLike, n_components: int) -> tuple[FloatArray, float]:
@@ -173,6 +222,18 @@ class _Problem:
     def at(self, coordinates: FloatArray) -> Point:
         return self.objective.at(np.ascontiguousarray(coordinates.T))
 
+    def parts(self) -> IntArray:
+        """The part (m,) of each landmark, numbered from 0; parts have no pair that counts between them."""
+        if self.weights is None:
+            return np.zeros(len(self.between), dtype=np.int64)
+        return scipy.sparse.csgraph.connected_components(self.weights, directed=False)[1].astype(np.int64)
+
+    def sized(self, coordinates: FloatArray) -> FloatArray:
+        """Coordinates (m, d) in a unit of their own where the objective does not say how large they are."""
+        if self.kind != NONMETRIC:
+            return coordinates
+        return np.asarray(coordinates * (math.sqrt(len(coordinates)) / np.linalg.norm(coordinates)))
+
     def placer(self, coordinates: FloatArray) -> StressPlacer:
         """A placer with landmarks at these coordinates, as if they were final."""
         point = self.at(coordinates)
@@ -194,18 +255,27 @@ class _Problem:
         return point.value / (float(self.between[self.weights > 0].sum()) / 2), point.value
 
 
-def _fitted(problem: _Problem, n_components: int, unit: float) -> StressPlacer:
+def _fitted(
+    problem: _Problem, between: FloatArray, n_components: int, further: list[np.random.Generator]
+) -> StressPlacer:
+    """The best minimum from classical scaling of `between` and from a random start for each of `further`."""
     # The bytes of sums in BLAS depend on the number of threads.
     with threadpool_limits(1, "blas"):
-        start = _classical_start(problem.between, n_components)
-        columns, n_iterations, converged = _descended(problem, _jiggled(start))
-        coordinates = _turned(columns.T)
-        if problem.kind == NONMETRIC:
-            coordinates *= np.linalg.norm(start) / np.linalg.norm(coordinates)
-        first, placer = problem.placer(start), problem.placer(coordinates)
-    # Descents only rise by rounding, so a start that is lower fits exactly.
-    best, converged = (first, True) if first.stress < placer.stress else (placer, converged)
-    return _in_units(replace(best, start_stress=first.stress, n_iterations=n_iterations, converged=converged), unit)
+        start = _classical_start(between, n_components)
+        first, best = problem.placer(problem.sized(start)), _minimum(problem, _jiggled(start))
+        # Descents only rise by rounding, so a start that is lower fits exactly.
+        if first.stress < best.stress:
+            best = replace(first, n_iterations=best.n_iterations, converged=True)
+        for rng in further:
+            found = _minimum(problem, _random_start(problem, start, rng))
+            best = found if found.stress < best.stress * (1 - SAME_STRESS) else best
+    return replace(best, start_stress=first.stress)
+
+
+def _minimum(problem: _Problem, start: FloatArray) -> StressPlacer:
+    columns, n_iterations, converged = _descended(problem, start)
+    placer = problem.placer(problem.sized(_turned(columns.T)))
+    return replace(placer, n_iterations=n_iterations, converged=converged)
 
 
 def _in_units(placer: StressPlacer, unit: float) -> StressPlacer:
@@ -233,6 +303,17 @@ def _jiggled(start: FloatArray) -> FloatArray:
     scale = np.where(start.any(axis=0), JIGGLE, FILLING) * size
     jiggled = start + scale * rng.standard_normal(start.shape)
     return np.asarray(jiggled - jiggled.mean(axis=0))
+
+
+def _random_start(problem: _Problem, start: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Normally distributed and as wide as another start (m, d); parts that no pair connects have their centers where
+    they are there, since no descent moves these."""
+    drawn = rng.standard_normal(start.shape) * math.sqrt(float((start**2).mean()))
+    parts = problem.parts()
+    for part in range(int(parts.max()) + 1):
+        own = parts == part
+        drawn[own] += start[own].mean(axis=0) - drawn[own].mean(axis=0)
+    return np.asarray(drawn)
 
 
 def _descended(problem: _Problem, start: FloatArray) -> tuple[FloatArray, int, bool]:

@@ -23,11 +23,18 @@ from pipeline.numerics.geodesics.rows import (
 )
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_points
-from pipeline.numerics.landmarks.sampling import maxmin_candidates
+from pipeline.numerics.landmarks.sampling import drawn, maxmin_candidates
 from pipeline.numerics.neighbors.radius import RadiusLists, even_lists
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import rows_in_order, write_in_row_order
-from pipeline.stages.graph.graph import group_bounds, held_out_lists, kept_nodes, lists_of_group, nearest_of_nodes
+from pipeline.stages.graph.graph import (
+    UNEVEN,
+    group_bounds,
+    held_out_lists,
+    kept_nodes,
+    lists_of_group,
+    nearest_of_nodes,
+)
 from pipeline.stages.graph.partition import OrderedNodes
 from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_graph, row_batches
 from pipeline.stages.providers.provider import Block, Candidates, HeldOut, Lineage, Neighborhood, Provider
@@ -90,7 +97,7 @@ class GeodesicRows(_Grouped):
             "model": Lineage(1, {}, (rows,)),
             "embed": Lineage(3, {"exponent": self.unit}, (self.neighbors.ledger.digest, rows)),
             "calibrate": Lineage(1, {"exponent": self.unit}, (rows,)),
-            "evaluate": Lineage(1, {}, (self.ordered.ledger.digest,)),
+            "evaluate": Lineage(2, {}, (self.ordered.ledger.digest,)),
         }
         return of_stages[stage]
 
@@ -139,6 +146,18 @@ class GeodesicRows(_Grouped):
     @property
     def n_columns(self) -> int:
         return 1 if self.cells is None else int(self.ordered.figures["n_columns"])
+
+    def neighbor_distances(self, wanted: int, seed: int) -> FloatArray | None:
+        """Of nodes drawn by their first rows, so that the sample does not depend on how rows are cut."""
+        if self.neighbors.figures.get(UNEVEN):
+            return None
+        bounds, n_rows, parts = group_bounds(self.ordered), int(self.ordered.figures["n_rows"]), []
+        for group in range(len(bounds) - 1):
+            rows = self.ordered.ledger.part("first", group).read()
+            chosen = drawn(rows, n_rows, seed, wanted) & self._kept[int(bounds[group]) : int(bounds[group + 1])]
+            parts.append(self.neighbors.ledger.part("distances", group).read()[chosen])
+        distances = np.concatenate(parts)
+        return np.asarray(distances) if distances.shape[1] >= 2 else None
 
     def figures(self) -> Json:
         return {name: value for name, value in self.neighbors.figures.items() if name == "recall"}

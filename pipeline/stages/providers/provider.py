@@ -141,6 +141,10 @@ class Provider(ABC):
         """How many coordinates points have."""
         return 1
 
+    def neighbor_distances(self, wanted: int, seed: int) -> FloatArray | None:
+        """Distances (s, k), rising, of about so many points to the k nearest of all others; None if not known."""
+        return None
+
     def figures(self) -> Json:
         """What is known about the quality of its dissimilarities."""
         return {}
@@ -196,7 +200,7 @@ class RowProvider(Provider):
         return None
 
     def lineage(self, stage: str) -> Lineage:
-        versions, marks = {"embed": 2, "evaluate": 2, "joint": 2}, {} if stage == "joint" else {"direct": True}
+        versions, marks = {"embed": 2, "evaluate": 3, "joint": 2}, {} if stage == "joint" else {"direct": True}
         inputs = () if stage in ("calibrate", "evaluate") else tuple(self.identity)
         return Lineage(versions.get(stage, 1), marks, inputs)
 

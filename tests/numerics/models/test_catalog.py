@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension import project
-from pipeline.numerics.mds import classical_mds, double_centered
+from pipeline.numerics.mds import double_centered, landmark_moments, moments_of
 from pipeline.numerics.models import catalog as module
-from pipeline.numerics.models.catalog import additive_constant, with_constant
+from pipeline.numerics.models.catalog import Choice, additive_constant, fitted_model, with_constant
 
 
 def roll() -> np.ndarray:
@@ -138,18 +138,61 @@ def test_the_gram_matrix_is_that_of_the_paper():
     np.testing.assert_allclose(double_centered(with_constant(between, c) ** 2), expected, atol=1e-9)
 
 
-def test_the_constant_is_not_added_to_zeros():
-    found = with_constant(np.array([[0.0, 2.0], [1.0, 0.0]], dtype=np.float32), 0.1)
-    np.testing.assert_array_equal(found, [[0.0, 2.1], [1.1, 0.0]])
+def test_the_constant_is_added_to_all_but_the_diagonal():
+    """Different objects at distance 0 are apart by the constant; else the matrix would not be positive semidefinite."""
+    found = with_constant(np.array([[0.0, 0.0, 2.0], [0.0, 0.0, 1.0], [2.0, 1.0, 0.0]], dtype=np.float32), 0.1)
+    np.testing.assert_array_equal(found, [[0.0, 0.1, 2.1], [0.1, 0.0, 1.1], [2.1, 1.1, 0.0]])
     assert found.dtype == np.float64
-    assert with_constant(np.empty((0, 4)), 0.5).shape == (0, 4)
+    assert with_constant(np.empty((0, 0)), 0.5).shape == (0, 0)
 
 
-def test_landmarks_extend_to_themselves():
-    between = roll()
-    lifted = with_constant(between, additive_constant(between))
-    model = classical_mds(lifted**2, 5)
-    np.testing.assert_allclose(project(model, lifted**2), model.coordinates, atol=1e-9)
+def kernel_model(between, n_components):
+    return fitted_model(Choice("kernel-isomap", n_components), between)
+
+
+def usable(between):
+    """How many eigenvalues of K' exceed c^2/2."""
+    c = additive_constant(between)
+    return int((spectrum(with_constant(between, c)) > c**2 / 2 * (1 + 1e-9)).sum())
+
+
+@NOT_EUCLIDEAN
+def test_landmarks_and_points_right_beside_them_are_placed_on_them(between):
+    model = kernel_model(between, usable(between))
+    spread = np.abs(model.coordinates).max()
+    np.testing.assert_allclose(project(model, between**2), model.coordinates, rtol=0, atol=1e-9 * spread)
+    moments = moments_of(model, between)
+    np.testing.assert_allclose(moments.inner, model.coordinates * model.eigenvalues, atol=1e-9 * spread**3)
+    few = kernel_model(between, min(2, usable(between)))
+    beside = project(few, (between + 1e-9 * between.max()) ** 2)
+    np.testing.assert_allclose(beside, few.coordinates, rtol=0, atol=1e-6 * spread)
+
+
+@NOT_EUCLIDEAN
+def test_moments_are_those_of_the_gram_matrix_of_distances_with_the_constant(between):
+    """Against K' itself: rows of D + c without an entry left out, less c^2/2 H e_i where that entry would be."""
+    model, m = kernel_model(between, min(2, usable(between))), len(between)
+    c, lam, X = model.constant, model.eigenvalues, model.coordinates
+    points = np.random.default_rng(1).uniform(0.5, 1.5, size=(5, m)) * between.mean()
+    lifted = with_constant(between, c) ** 2
+    a2 = (points + c) ** 2
+    b = -0.5 * (a2 - a2.mean(axis=1)[:, None] - lifted.mean(axis=1) + lifted.mean())
+    moments = moments_of(model, points)
+    np.testing.assert_allclose(moments.inner, b @ X * lam / (lam - c**2 / 2), rtol=1e-9)
+    np.testing.assert_allclose(moments.beta, a2.mean(axis=1) - lifted.mean() / 2 - c**2 / m, rtol=1e-9)
+    same = landmark_moments(model, points**2)
+    np.testing.assert_allclose(same.inner, moments.inner, rtol=1e-9)
+
+
+@pytest.mark.parametrize("between", [roll(), ring(), no_metric()], ids=range(3))
+def test_components_that_other_points_cannot_have_are_refused(between):
+    available = usable(between)
+    assert available < (spectrum(with_constant(between, additive_constant(between))) > 1e-9).sum()
+    assert kernel_model(between, available).n_positive == available
+    with pytest.raises(
+        InvalidInputError, match=rf"has {available} positive eigenvalues? above c\^2/2 = .*; use n_comp"
+    ):
+        kernel_model(between, available + 1)
 
 
 @pytest.mark.parametrize(

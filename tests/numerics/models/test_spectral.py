@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs, make_circles
@@ -80,7 +82,8 @@ def test_the_spectrum_of_laplacian_eigenmaps_is_that_of_the_normalized_kernel_wi
 @pytest.mark.parametrize("affinity", [False, True])
 def test_new_points_are_placed_by_the_formula_of_the_paper(landmarks, others, embed, affinity):
     """y_k = 1/lam_k sum_i v_ki K~(x, x_i), K~ = 1/m K / sqrt(E_x[K] E_x'[K]) [B eq. 11, sec. 4.2]; the residual is the
-    share of sum_i (K~(x, x_i) - sum_t lam_t y_t v_ti)^2 [B eq. 13], trivial vector included."""
+    share of sum_i (K~(x, x_i) - sum_t lam_t y_t v_ti)^2 [B eq. 13], trivial vector included. Without the diagonal
+    1/lam_k becomes S / (lam_k S + (1 - lam_k) max K)."""
     m, d, kernel, to_others = 60, 3, rbf_kernel(landmarks, gamma=GAMMA), rbf_kernel(others, landmarks, gamma=GAMMA)
     if embed is laplacian_eigenmaps:
         np.fill_diagonal(kernel, 0)
@@ -89,7 +92,10 @@ def test_new_points_are_placed_by_the_formula_of_the_paper(landmarks, others, em
     used = slice(1, d + 1) if embed is laplacian_eigenmaps else slice(0, d)
     kept = slice(0, used.stop)
     y = extended @ vectors / eigenvalues
-    expected = y[:, used] / (np.sqrt(to_others.sum(axis=1))[:, None] if embed is laplacian_eigenmaps else 1)
+    expected = y[:, used]
+    if embed is laplacian_eigenmaps:
+        lam, S = eigenvalues[used], to_others.sum(axis=1)[:, None]
+        expected = expected / np.sqrt(S) * lam * S / (lam * S + (1 - lam) * to_others.max(axis=1)[:, None])
     misfit = ((extended - (y * eigenvalues)[:, kept] @ vectors[:, kept].T) ** 2).sum(axis=1)
 
     placer = embed(kernel, d, 0.0, True) if affinity else embed(cdist(landmarks, landmarks), d, GAMMA)
@@ -107,11 +113,8 @@ def test_landmarks_are_placed_on_themselves(landmarks, embed):
 
 @EVERY_METHOD
 def test_landmarks_are_placed_on_themselves_by_given_affinities(landmarks, embed):
-    """Where the diagonal is left out, a landmark's own entry is to be 0."""
     affinities = rbf_kernel(landmarks, gamma=GAMMA)
     placer = embed(affinities, 3, 0.0, affinity=True)
-    if embed is laplacian_eigenmaps:
-        np.fill_diagonal(affinities, 0)
     np.testing.assert_allclose(placer.place(affinities).coordinates, placer.coordinates, atol=1e-12)
 
 
@@ -124,12 +127,26 @@ def test_landmarks_that_coincide_share_a_place_and_return_to_it(landmarks, embed
     np.testing.assert_allclose(placer.place(between).coordinates, placer.coordinates, atol=1e-12)
 
 
-def test_the_jump_beside_a_landmark_is_as_documented(landmarks):
-    placer = laplacian_eigenmaps(cdist(landmarks, landmarks), 3, GAMMA)
-    beside = placer.place(cdist(landmarks + 1e-9, landmarks)).coordinates
-    factors = 1 + (1 / placer.eigenvalues - 1) / (1 + placer.degrees)[:, None]
-    assert factors.max() > 1.01
-    np.testing.assert_allclose(beside, placer.coordinates * factors, atol=1e-7)
+@EVERY_METHOD
+@given(seed=st.integers(0, 2**32 - 1), gamma=st.floats(0.3, 3.0), affinity=st.booleans())
+def test_a_point_beside_a_landmark_is_placed_beside_it(embed, seed, gamma, affinity):
+    rng = np.random.default_rng(seed)
+    landmarks = 2 * rng.normal(size=(20, 3))
+    between, beside = cdist(landmarks, landmarks), cdist(landmarks + 1e-9 * rng.normal(size=(20, 3)), landmarks)
+    if affinity:
+        between, beside = np.exp(-gamma * between**2), np.exp(-gamma * beside**2)
+    placer = embed(between, 1, gamma, affinity)
+    found = placer.place(beside).coordinates
+    np.testing.assert_allclose(found, placer.coordinates, rtol=0, atol=1e-6 * np.abs(placer.coordinates).max())
+
+
+def test_the_scale_of_given_affinities_does_not_matter(landmarks, others):
+    affinities, to_others = rbf_kernel(landmarks, gamma=GAMMA), rbf_kernel(others, landmarks, gamma=GAMMA)
+    expected = laplacian_eigenmaps(affinities, 3, 0.0, affinity=True).place(to_others).coordinates
+    # Coordinates are v / sqrt(S), so those of all scale with the root; a point's own row has no scale.
+    scaled = laplacian_eigenmaps(affinities * 1e6, 3, 0.0, affinity=True)
+    for factor in (1e-9, 1.0, 1e6):
+        np.testing.assert_allclose(1e3 * scaled.place(factor * to_others).coordinates, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("far", [1e2, 1e8, 1e100])
@@ -138,9 +155,7 @@ def test_far_points_go_with_the_nearest_landmark(landmarks, far):
     rows, nearest, between = np.full((1, 60), 2 * far), 17, cdist(landmarks, landmarks)
     rows[0, nearest] = far
     smooth, clustering = laplacian_eigenmaps(between, 3, GAMMA), spectral_embedding(between, 3, GAMMA)
-    np.testing.assert_allclose(
-        smooth.place(rows).coordinates[0], smooth.coordinates[nearest] / smooth.eigenvalues, rtol=1e-12
-    )
+    np.testing.assert_allclose(smooth.place(rows).coordinates[0], smooth.coordinates[nearest], rtol=1e-12)
     placement = clustering.place(rows)
     found, expected = placement.coordinates[0], clustering.coordinates[nearest] / clustering.eigenvalues
     np.testing.assert_allclose(found / np.linalg.norm(found), expected / np.linalg.norm(expected), rtol=1e-12)

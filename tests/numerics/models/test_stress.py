@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import isotonic_regression
 from scipy.spatial.distance import cdist, pdist, squareform
+from scipy.stats import rankdata
 from sklearn.datasets import load_digits, load_iris, make_s_curve
 from sklearn.manifold import MDS
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.mds import classical_mds
+from pipeline.numerics.models.monotone import MonotoneStress
 from pipeline.numerics.models.smacof import WeightedStress, minimize
 from pipeline.numerics.models.stress import metric_mds, nonmetric_mds, sammon
 
@@ -21,7 +23,7 @@ METHODS = {
     "metric": metric_mds,
     "nonmetric": nonmetric_mds,
     "sammon": sammon,
-    "neighbors": lambda between, d: sammon(between, d, min(5, len(between) - 1)),
+    "neighbors": lambda between, d, **starts: sammon(between, d, min(5, len(between) - 1), **starts),
 }
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
@@ -114,10 +116,10 @@ def test_metric_stress_is_no_higher_than_that_of_random_starts(data):
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("d", [2, 3])
 def test_nonmetric_stress_is_no_higher_than_that_of_scikit_learn(data, d):
-    """It divides by the sum of squared distances too, as stress-1 does."""
+    """From the same start; it divides by the sum of squared distances too, as stress-1 does."""
     between = DATA[data]
-    other = MDS(d, metric="precomputed", metric_mds=False, init="classical_mds", n_init=1, eps=1e-9)
-    other.fit(between)
+    other = MDS(d, metric="precomputed", metric_mds=False, init="random", n_init=1, eps=1e-9)
+    other.fit(between, init=classical_mds(squareform(rankdata(squareform(between))) ** 2, d).coordinates)
     assert nonmetric_mds(between, d).stress <= other.stress_ * (1 + 1e-9)
 
 
@@ -219,10 +221,61 @@ def test_nonmetric_scaling_sees_only_the_order():
     assert np.linalg.norm(found @ rotation - points) < 0.02
 
 
-def test_nonmetric_scaling_has_the_size_of_the_classical_start():
-    between = DATA["digits"]
-    expected = np.linalg.norm(classical_mds(between**2, 2).coordinates)
-    assert np.linalg.norm(nonmetric_mds(between, 2).coordinates) == pytest.approx(expected, rel=1e-12)
+INCREASING = {
+    "exponential": lambda between: np.expm1(2 * between / between.max() * 10),
+    "square": np.square,
+    "tiny": lambda between: np.ldexp(between, -300),
+    "ranks": lambda between: np.unique(between, return_inverse=True)[1].reshape(between.shape).astype(float),
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("n_init", [1, 3])
+@pytest.mark.parametrize("change", INCREASING.values(), ids=INCREASING)
+def test_nonmetric_scaling_is_a_function_of_the_order(data, n_init, change):
+    # Values that differ in their last bits only would become equal.
+    between = DATA[data].round(9)
+    changed = change(between)
+    one, other = (nonmetric_mds(values, 2, n_init) for values in (between, changed))
+    assert (one.stress, one.start_stress, one.n_iterations) == (other.stress, other.start_stress, other.n_iterations)
+    np.testing.assert_array_equal(one.coordinates, other.coordinates)
+    np.testing.assert_array_equal(one.place(between).coordinates, other.place(changed).coordinates)
+
+
+def test_classical_scaling_of_an_increasing_function_would_lead_elsewhere():
+    """The two minima of [MATH section 10] that a start from the dissimilarities themselves leads to."""
+    between = DATA["noise"]
+    starts = [classical_mds(values**2, 3).coordinates.T for values in (between, np.expm1(2 * between))]
+    ends = [minimize(MonotoneStress(between), np.ascontiguousarray(start)).point.value for start in starts]
+    assert np.sqrt(ends[1]) > 1.02 * np.sqrt(ends[0])
+
+
+def test_nonmetric_scaling_has_a_unit_of_its_own():
+    placer = nonmetric_mds(DATA["digits"], 2)
+    assert (placer.coordinates**2).sum(axis=1).mean() == pytest.approx(1, rel=1e-12)
+    assert placer.residual_degree == 0
+
+
+@every_method
+@pytest.mark.parametrize("data", DATA)
+def test_more_starts_never_end_with_more_stress(method, data):
+    scaled = [method(DATA[data], 2, n_init=n_init) for n_init in (1, 2, 5)]
+    assert scaled[0].stress >= scaled[1].stress >= scaled[2].stress
+    assert len({one.start_stress for one in scaled}) == 1
+
+
+@pytest.mark.parametrize(("method", "data"), [("metric", "noise"), ("nonmetric", "curve"), ("sammon", "digits")])
+def test_more_starts_find_lower_minima(method, data):
+    plain, several = (METHODS[method](DATA[data], 2, n_init=n_init).stress for n_init in (1, 8))
+    assert several < plain * (1 - 1e-4)
+
+
+def test_starts_after_the_first_follow_the_seed():
+    found = [nonmetric_mds(DATA["curve"], 2, n_init=8, seed=seed).coordinates for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(found[0], found[1])
+    first = [nonmetric_mds(DATA["curve"], 2, seed=seed).coordinates for seed in (0, 1)]
+    np.testing.assert_array_equal(first[0], first[1])
+    assert not np.array_equal(found[0], found[2])
 
 
 @every_method
@@ -245,9 +298,10 @@ def test_landmarks_that_coincide_in_the_start_come_apart():
 def test_parts_that_no_neighbors_connect_keep_their_places():
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(size=(8, 2)), rng.normal(size=(8, 2)) + np.array([50, 0])])
-    X = sammon(cdist(points, points), 2, 3).coordinates
-    apart, expected = (np.linalg.norm(Y[:8].mean(axis=0) - Y[8:].mean(axis=0)) for Y in (X, points))
-    assert apart == pytest.approx(expected, rel=1e-3)
+    for n_init in (1, 10):
+        X = sammon(cdist(points, points), 2, 3, n_init).coordinates
+        apart, expected = (np.linalg.norm(Y[:8].mean(axis=0) - Y[8:].mean(axis=0)) for Y in (X, points))
+        assert apart == pytest.approx(expected, rel=1e-3)
 
 
 def test_with_every_pair_a_neighbor_sammons_mapping_is_the_plain_one():
@@ -268,7 +322,10 @@ def test_rescaling_by_a_power_of_two_rescales_the_bits(method):
     plain = method(between, 2)
     for exponent in (-400, 3, 400):
         scaled = method(np.ldexp(between, exponent), 2)
-        np.testing.assert_array_equal(scaled.coordinates, np.ldexp(plain.coordinates, exponent))
+        grown = exponent * plain.residual_degree
+        np.testing.assert_array_equal(scaled.coordinates, np.ldexp(plain.coordinates, grown))
+        placed, before = scaled.place(np.ldexp(between, exponent)), plain.place(between)
+        np.testing.assert_array_equal(placed.residual, np.ldexp(before.residual, grown))
         assert scaled.stress == plain.stress
 
 
@@ -278,7 +335,7 @@ def test_threads_of_linear_algebra_do_not_change_the_bytes(method):
     answers = []
     for n_threads in (1, 2):
         with threadpool_limits(n_threads, "blas"):
-            answers.append(method(between, 3).coordinates)
+            answers.append(method(between, 3, n_init=2).coordinates)
     np.testing.assert_array_equal(*answers)
 
 
@@ -312,6 +369,13 @@ def test_bad_numbers_are_refused(value):
         metric_mds(DATA["noise"], value)
     with pytest.raises(InvalidInputError, match="n_neighbors"):
         sammon(DATA["noise"], 2, value)
+
+
+@pytest.mark.parametrize("value", [0, 2.5, True])
+@pytest.mark.parametrize("method", [metric_mds, nonmetric_mds, sammon])
+def test_a_number_of_starts_that_is_none_is_refused(method, value):
+    with pytest.raises(InvalidInputError, match="n_init"):
+        method(DATA["noise"], 2, n_init=value)
 
 
 def test_sammons_mapping_converges_on_hardly_more_neighbors_than_coordinates():
