@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 
 from pipeline import plugins
 from pipeline.errors import StageError, described
-from pipeline.numerics.compiled import warm_up
 from pipeline.stages.stage import Work, release_free_memory
 
 
@@ -48,11 +47,10 @@ async def release(packed_work: bytes) -> None:
 
 
 def dask_setup(_worker: object) -> None:
-    """Before the first task: leave Ctrl-C to the process that started the workers, and load numba. What else a stage
-    needs comes with the stage."""
+    """Before the first task: leave Ctrl-C to the process that started the workers. What a stage needs, the compiler
+    too, is loaded with the stage."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warm_up()
 
 
 def _portable(error: Exception) -> Exception:

@@ -28,22 +28,12 @@ def inlined(function: Function) -> Function:
     return _compiled(function, inline="always")
 
 
-def warm_up() -> None:
-    """Make numba load now, in a third of a second, what it would load when a compiled function is first called."""
-    _nothing()
-
-
 def _compiled(function: Function, **options: Any) -> Function:
     try:
         return cast(Function, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:
         # numba finds no writable folder for its cache (read-only install, no home): compile in every process.
         return cast(Function, numba.njit(nogil=True, **options)(function))
-
-
-@compiled
-def _nothing() -> None:
-    pass
 
 
 # Doubles in one line of the cache.
