@@ -13,7 +13,9 @@ from pipeline.settings import EXECUTION, ClusterSettings, JobSettings, fields_of
 
 CONFIG = Annotated[
     Path | None,
-    typer.Option("--config", metavar="PATH", help="TOML file with any of these settings; options take precedence."),
+    typer.Option(
+        "--config", metavar="PATH", help="TOML file with settings, SOURCE and --store included; options override it."
+    ),
 ]
 ARGUMENTS, OTHER, REQUIRED = "Arguments", "Options", "[required]"
 # Sections that come after all others, in this order.

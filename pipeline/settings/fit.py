@@ -76,7 +76,7 @@ class ClusterSettings(FrozenSettings):
         EXECUTION, "local", "Run in this process, on workers started on this machine, or on a running Dask scheduler."
     )
     n_workers: int | None = option(
-        EXECUTION, None, "Workers to start, or to wait for at an address. [default: one per core]", ge=1
+        EXECUTION, None, "Workers to start [default: one per core], or to wait for at an address [default: 1].", ge=1
     )
     threads_per_worker: int = option(EXECUTION, 1, "Threads (partitions at a time) of each worker.", ge=1, le=256)
     memory_mib: int | None = option(
@@ -170,15 +170,16 @@ class MethodSettings(FrozenSettings):
     extension: str = option(
         PLACEMENT,
         "auto",
-        f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. Classical "
-        "methods publish both projection and restricted, whichever is named.",
+        f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. For "
+        "classical methods auto, projection and restricted are the same: both are published.",
         examples=["auto", *EXTENSIONS],
     )
     input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.", examples=[*INPUTS])
     metric: str = option(
         METHOD,
         "euclidean",
-        f"Distance between points: {_names(METRICS)}, or your own function of two objects as package.module:function.",
+        f"Distance between points, for methods without a graph: {_names(METRICS)}, or your own function of two objects "
+        "as package.module:function.",
         examples=[*METRICS],
     )
     kernel: str = option(
@@ -199,7 +200,9 @@ class MethodSettings(FrozenSettings):
         GRAPH, None, "Connect all points within this distance, instead of the nearest neighbors.", **within("radius")
     )
     landmarks_key: str | None = option(
-        DATA, None, "With dissimilarities or similarities: array (or .npy file) with the row number of each landmark."
+        DATA,
+        None,
+        "For a rectangular matrix, landmarks x points: array (or .npy file) with the point number of each landmark.",
     )
     own_key: str | None = option(
         DATA,
@@ -237,7 +240,8 @@ class MethodSettings(FrozenSettings):
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",
-        f"How landmarks are selected: {_names(SELECTIONS)}. For objects and similarities the default is random.",
+        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (greedy by kernel "
+        "semi-least squares), cholesky (randomly pivoted). For objects and similarities the default is random.",
         examples=[*SELECTIONS],
     )
 
@@ -322,7 +326,7 @@ class FitSettings(MethodSettings, JobSettings):
         GRAPH, "error", "For a disconnected graph: refuse, add the shortest links, or embed only the largest component."
     )
     n_landmarks: int | Literal["auto"] = option(
-        LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(n), at least 40 (d + 1)."
+        LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 (n_components + 1)."
     )
     n_components: int = option(METHOD, 2, "Dimension of the embedding.", **within("n_components"))
     diagonal_weight: Annotated[float, Field(**within("diagonal_weight"))] | Literal["balanced"] = option(
