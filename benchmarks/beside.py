@@ -69,7 +69,7 @@ def _asked() -> Namespace:
     parser.add_argument("rows", metavar="ROW", nargs="*", help=f"only these of {', '.join(ROWS)}")
     parser.add_argument("--turns", type=int, default=5, help="turns of each tree (default 5)")
     parser.add_argument("--limit", type=float, default=1.15, help="largest ratio that passes (default 1.15)")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     if unknown := set(asked.rows) - set(ROWS):
         parser.error(f"no row is called {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
     return asked

@@ -13,11 +13,9 @@ from pipeline.settings import EXECUTION, ClusterSettings, JobSettings, fields_of
 
 CONFIG = Annotated[
     Path | None,
-    typer.Option(
-        "--config", metavar="PATH", help="TOML file with settings, SOURCE and --store included; options override it."
-    ),
+    typer.Option("--config", metavar="PATH", help="TOML file with settings; options and arguments override it."),
 ]
-ARGUMENTS, OTHER, REQUIRED = "Arguments", "Options", "[required]"
+ARGUMENTS, OTHER, REQUIRED = "Arguments", "Options", "[required, here or in --config]"
 # Sections that come after all others, in this order.
 LAST = (EXECUTION, OTHER)
 # Settings that name a file, a folder or a URL.

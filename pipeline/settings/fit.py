@@ -170,8 +170,8 @@ class MethodSettings(FrozenSettings):
     extension: str = option(
         PLACEMENT,
         "auto",
-        f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. For "
-        "classical methods auto, projection and restricted are the same: both are published.",
+        f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. "
+        "Classical methods publish both projection and restricted, whichever of the two is chosen.",
         examples=["auto", *EXTENSIONS],
     )
     input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.", examples=[*INPUTS])
@@ -202,7 +202,7 @@ class MethodSettings(FrozenSettings):
     landmarks_key: str | None = option(
         DATA,
         None,
-        "For a rectangular matrix, landmarks x points: array (or .npy file) with the point number of each landmark.",
+        "With a rectangular (landmarks x points) matrix: array (or .npy file) with the point number of each landmark.",
     )
     own_key: str | None = option(
         DATA,
@@ -227,7 +227,7 @@ class MethodSettings(FrozenSettings):
     stress_neighbors: int | None = option(
         METHOD,
         None,
-        "Method sammon: fit only the distances to this many nearest landmarks.",
+        "Method sammon: fit only the distances between each landmark and this many nearest others.",
         **within("stress_neighbors"),
     )
     n_init: int = option(
@@ -240,8 +240,9 @@ class MethodSettings(FrozenSettings):
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",
-        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (greedy by kernel "
-        "semi-least squares), cholesky (randomly pivoted). For objects and similarities the default is random.",
+        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (each next landmark explains "
+        "most of what remains of the kernel's trace), cholesky (randomly pivoted). For objects and similarities the "
+        "default is random.",
         examples=[*SELECTIONS],
     )
 

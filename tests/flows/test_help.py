@@ -49,8 +49,8 @@ def test_options_are_in_groups_and_the_general_ones_come_last(command):
 def test_what_must_be_given_is_marked():
     assert "trigpoint fit [OPTIONS] SOURCE\n" in told("fit", "--help")
     assert "trigpoint invert [OPTIONS] STORE [COORDINATES]\n" in told("invert", "--help")
-    assert re.search(r"--store PATH\s[^-]*\[required\]", told("fit", "--help"))
-    assert "[required]" not in told("study", "--help").partition("Data:\n")[2]
+    assert re.search(r"--store PATH\s[^-]*\[required, here\s+or in --config\]", told("fit", "--help"))
+    assert "[required" not in told("study", "--help").partition("Data:\n")[2]
 
 
 def test_a_study_does_not_offer_what_it_refuses():
