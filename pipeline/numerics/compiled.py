@@ -1,94 +1,81 @@
 """Compilation of loops with numba: every kernel releases the GIL and is cached on disk.
 
+numba is loaded with the first kernel that is called: a process that only starts others, or only reads results, does
+without it.
+
 Never `parallel=True`, because a kernel runs inside a task that already owns one thread; never `fastmath`, because
 reordered sums would make bytes depend on how a loop was vectorized.
-
-`prefetch` and `relax` are written in LLVM's intermediate language: the compiler never prefetches by itself, and does
-not vectorize a loop whose result decides a branch.
 """
 
 from collections.abc import Callable
+from functools import partial, update_wrapper
+from importlib import import_module
+from threading import RLock
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
-import numba
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-
 Function = TypeVar("Function", bound=Callable[..., object])
-
-
-def compiled(function: Function) -> Function:
-    """Compile `function` to machine code that holds no GIL and keeps the order of floating-point operations."""
-    return _compiled(function)
-
-
-def inlined(function: Function) -> Function:
-    """Compile a helper that is inlined into the kernels that call it."""
-    return _compiled(function, inline="always")
-
-
-def _compiled(function: Function, **options: Any) -> Function:
-    try:
-        return cast(Function, numba.njit(nogil=True, cache=True, **options)(function))
-    except RuntimeError:
-        # numba finds no writable folder for its cache (read-only install, no home): compile in every process.
-        return cast(Function, numba.njit(nogil=True, **options)(function))
-
-
 # Doubles in one line of the cache.
 LANES = 8
 
 
-def _prefetch(_typing: Any, array: Any, place: Any) -> Any:
-    """Ask for the cache line where `array[place]` begins, without waiting for it."""
+class Deferred:
+    """A function for compiled code that `load` makes when it is first called, by Python or by another kernel."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        fetch = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
-        pointer = _pointer(context, builder, signature, arguments, 1, ir.IntType(8))
-        # For reading, into all levels of cache, as data.
-        builder.call(fetch, [pointer, *(ir.Constant(number, value) for value in (0, 3, 1))])
-        return context.get_dummy_value()
+    _lock = RLock()
 
-    return types.void(array, place), generate
+    def __init__(self, load: Callable[[], Callable[..., Any]]) -> None:
+        self._load = load
+        self._loaded: Callable[..., Any] | None = None
 
+    def loaded(self) -> Callable[..., Any]:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+        return self._loaded
 
-def _relax(_typing: Any, lengths: Any, start: Any, end: Any, _weight: Any) -> Any:
-    """Lower row `end` of `lengths` (n, LANES) to row `start` plus `weight` where that is less; return whether any entry
-    was."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        row = ir.VectorType(ir.DoubleType(), LANES)
-        from_start, at_end = (_pointer(context, builder, signature, arguments, i, row) for i in (1, 2))
-        known = builder.load(at_end, align=8)
-        offered = builder.fadd(builder.load(from_start, align=8), _repeated(builder, arguments[3], row))
-        shorter = builder.fcmp_ordered("<", offered, known)
-        bits = ir.IntType(LANES)
-        improved = builder.icmp_unsigned("!=", builder.bitcast(shorter, bits), ir.Constant(bits, 0))
-        with builder.if_then(improved):
-            builder.store(builder.select(shorter, offered, known), at_end, align=8)
-        return improved
-
-    return types.boolean(lengths, start, end, types.float64), generate
+    def __call__(self, *arguments: Any) -> Any:
+        return (self._loaded or self.loaded())(*arguments)
 
 
-prefetch = cast(Callable[..., None], intrinsic(_prefetch))
-relax = cast(Callable[..., bool], intrinsic(_relax))
+def compiled(function: Function) -> Function:
+    """Compile `function` to machine code that holds no GIL and keeps the order of floating-point operations."""
+    return _deferred(function)
 
 
-def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, which: int, to: Any) -> Any:
-    """The address of the row of the first argument whose number is argument `which`."""
-    kind = signature.args[0]
-    array = context.make_array(kind)(context, builder, arguments[0])
-    place = context.cast(builder, arguments[which], signature.args[which], types.intp)
-    places = [place, *[context.get_constant(types.intp, 0)] * (kind.ndim - 1)]
-    address = cgutils.get_item_pointer(context, builder, kind, array, places, wraparound=False)
-    return builder.bitcast(address, to.as_pointer())
+def inlined(function: Function) -> Function:
+    """Compile a helper that is inlined into the kernels that call it."""
+    return _deferred(function, inline="always")
 
 
-def _repeated(builder: Any, value: Any, row: Any) -> Any:
-    nothing, first = ir.Constant(row, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-    places = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(builder.insert_element(nothing, value, first), nothing, places)
+def _deferred(function: Function, **options: Any) -> Function:
+    kernel = Deferred(partial(_dispatcher, cast(FunctionType, function), options))
+    return cast(Function, update_wrapper(kernel, function))
+
+
+def _dispatcher(function: FunctionType, options: dict[str, Any]) -> Callable[..., Any]:
+    import numba
+
+    function = _calling_loaded(function)
+    try:
+        return cast(Callable[..., Any], numba.njit(nogil=True, cache=True, **options)(function))
+    except RuntimeError:
+        # numba finds no writable folder for its cache (read-only install, no home): compile in every process.
+        return cast(Callable[..., Any], numba.njit(nogil=True, **options)(function))
+
+
+def _calling_loaded(function: FunctionType) -> FunctionType:
+    """The function with other kernels that it names loaded, since numba compiles calls of what it has made only."""
+    named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    kernels = {name: kernel.loaded() for name, kernel in named.items() if isinstance(kernel, Deferred)}
+    known = {**function.__globals__, **kernels}
+    copy = FunctionType(function.__code__, known, function.__name__, function.__defaults__, function.__closure__)
+    return cast(FunctionType, update_wrapper(copy, function))
+
+
+def _instruction(name: str) -> Callable[[], Callable[..., Any]]:
+    return lambda: cast(Callable[..., Any], getattr(import_module("pipeline.numerics.instructions"), name))
+
+
+prefetch = cast(Callable[..., None], Deferred(_instruction("prefetch")))
+relax = cast(Callable[..., bool], Deferred(_instruction("relax")))

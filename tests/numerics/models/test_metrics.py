@@ -83,7 +83,7 @@ def test_blocks_do_not_touch_the_bytes(rng, monkeypatch):
     expected = distances("euclidean", points, landmarks)
     monkeypatch.setattr(metrics, "LANDMARKS_PER_BLOCK", 4)
     monkeypatch.setattr(metrics, "COLUMNS_PER_TILE", 8)
-    monkeypatch.setattr(metrics, "_accumulate", metrics._accumulate.py_func)
+    monkeypatch.setattr(metrics, "_accumulate", metrics._accumulate.__wrapped__)
     np.testing.assert_array_equal(distances("euclidean", points, landmarks), expected)
 
 
