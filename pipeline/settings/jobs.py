@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, RADIAL_FUNCTIONS, SELECTIONS, VECTORS, landmark_choices, one_of, uses
-from pipeline.settings.fit import (
+from pipeline.settings.base import (
     DATA,
     EXECUTION,
     INTERPOLATION,
@@ -15,13 +15,13 @@ from pipeline.settings.fit import (
     PLACEMENT,
     QUERIES,
     STUDY,
-    FitSettings,
     JobSettings,
     option,
     required,
     split,
     within,
 )
+from pipeline.settings.fit import FitSettings
 
 
 class ExtendSettings(JobSettings):
