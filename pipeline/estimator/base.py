@@ -17,6 +17,7 @@ from pipeline.numerics.extension.placement import Answers, weighted_answers
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, check_weight
 from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy, collapse_duplicates
 from pipeline.numerics.landmarks.sampling import automatic_count
+from pipeline.numerics.landmarks.weights import NearestLandmarks, landmark_counts
 from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.lle import LlePlacer
@@ -57,6 +58,7 @@ class Settings:
     regularization: float
     stress_neighbors: int | None
     n_init: int
+    landmark_weights: str
     # Of random starts.
     seed: int
     plugins: tuple[str, ...]
@@ -117,6 +119,7 @@ class Settings:
         if not (self.is_geodesic and self.is_precomputed):
             methods.require_metric(self.method, self.metric)
         methods.require_selection(self.landmark_selection, self.input)
+        methods.require_weights(self.method, self.landmark_weights)
         self._check_numbers()
         # Except n_clusters, which scikit-learn's tools set by its name.
         unused = methods.unused_settings(self.method, self.kernel, self.input) - {"n_clusters"}
@@ -216,12 +219,37 @@ class Fitted:
         return self.space.embedder.answers.model
 
 
+def counts_of(
+    settings: Settings,
+    to_landmarks: Callable[[slice], AnyArray],
+    landmarks: IntArray,
+    rows: IntArray,
+    n_rows: IntArray,
+) -> IntArray | None:
+    """How many rows each landmark (m,), by its place among the points, stands for, if that is wanted: of points (u,)
+    with their first `rows`, each of which is `n_rows` rows, and whose dissimilarities are had for some at a time."""
+    if settings.landmark_weights == "none":
+        return None
+    found = []
+    for chunk in chunks(len(rows)):
+        lengths = to_landmarks(chunk)
+        nearest = NearestLandmarks(rows[landmarks], len(lengths))
+        nearest.add(lengths)
+        found.append(nearest.places)
+    return landmark_counts(np.concatenate(found), np.arange(len(rows)), landmarks, n_rows)
+
+
 def embedder_of(
-    settings: Settings, between: FloatArray, shape: tuple[int, int], exponent: int, signed: bool = False
+    settings: Settings,
+    between: FloatArray,
+    shape: tuple[int, int],
+    exponent: int,
+    signed: bool = False,
+    weights: IntArray | None = None,
 ) -> Embedder:
     """The landmarks embedded by their dissimilarities (m, m), in units of 2^exponent, of data of some shape."""
     try:
-        model = fitted_model(settings.choice(exponent, signed), between)
+        model = fitted_model(settings.choice(exponent, signed), between, weights)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error} (n_samples={shape[0]}, n_features={shape[1]})") from error
     lengths = METHODS[settings.method].coordinates_are_lengths

@@ -81,6 +81,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     stress_neighbors : of sammon, fit only the distances between so many nearest neighbors.
     n_init : of metric-mds, nonmetric-mds and sammon, number of starts, the first classical and the others random; the
         one that ends with the least stress is kept.
+    landmark_weights : of isomap, kernel-isomap, mds and kernel-mds, how much landmarks count: "none" (all the same), or
+        "counts" (by the number of training rows nearest to each, so that dense parts of the data keep their weight).
     plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
@@ -126,6 +128,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         regularization: float = 1e-3,
         stress_neighbors: int | None = None,
         n_init: int = 1,
+        landmark_weights: str = "none",
         plugins: tuple[str, ...] = (),
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -148,6 +151,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.regularization = regularization
         self.stress_neighbors = stress_neighbors
         self.n_init = n_init
+        self.landmark_weights = landmark_weights
         self.plugins = plugins
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:

@@ -17,7 +17,7 @@ from pipeline.sources.inputs import AnySource, described_source, n_columns, n_po
 from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.components import NO_BRIDGES
-from pipeline.stages.landmarks import Model
+from pipeline.stages.landmarks import LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
 from pipeline.types import Json
@@ -25,6 +25,8 @@ from pipeline.types import Json
 # What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
 EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
 STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
+# Stages that a fit has only if a setting asks for them.
+ON_REQUEST = (LandmarkCounts.name,)
 
 
 def checked_source(settings: FitSettings, data: object | None = None) -> AnySource:
@@ -40,7 +42,8 @@ def checked_source(settings: FitSettings, data: object | None = None) -> AnySour
 
 def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
     """What each stage of a fit takes on one core, in their order."""
-    return costs_of((*measuring_stages(settings, source), *EMBEDDING), fit_shape(settings, source))
+    weighting = [LandmarkCounts] if settings.counts_rows else []
+    return costs_of((*measuring_stages(settings, source), *weighting, *EMBEDDING), fit_shape(settings, source))
 
 
 def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
@@ -94,7 +97,8 @@ def chain(
     found = measured(settings, source, done)
     provider, cut, seed = found.provider, found.partitions, settings.seed
     n_clusters = (settings.n_clusters or settings.n_components) if uses(settings.method, "n_clusters") else None
-    model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed))
+    counted = done(LandmarkCounts(provider, found.landmarks, cut)) if settings.counts_rows else None
+    model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed, counted))
     lengths = METHODS[settings.method].coordinates_are_lengths
     placing = Placing(
         provider, model, settings.diagonal_weight, lengths, cut, extra_columns=tuple(LOADED.trust_columns)

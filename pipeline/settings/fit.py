@@ -7,7 +7,17 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from pipeline import methods
 from pipeline.errors import InvalidInputError
-from pipeline.methods import EXTENSIONS, IMPORTABLE, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS, SIMILARITIES
+from pipeline.methods import (
+    EXTENSIONS,
+    IMPORTABLE,
+    INPUTS,
+    KERNELS,
+    LANDMARK_WEIGHTS,
+    METHODS,
+    METRICS,
+    SELECTIONS,
+    SIMILARITIES,
+)
 from pipeline.settings.base import (
     DATA,
     EXECUTION,
@@ -25,6 +35,8 @@ from pipeline.settings.base import (
 
 # Row and node number share the 63 bits of a key in the neighbor search.
 MOST_ROWS = 2**31
+# Settings that earlier states of this version did not have, with defaults that change nothing.
+LATER = ("plugins", "landmark_weights")
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
 
@@ -114,6 +126,13 @@ class MethodSettings(FrozenSettings):
         "semi-least squares), cholesky (randomly pivoted). For objects and similarities the default is random.",
         examples=[*SELECTIONS],
     )
+    landmark_weights: str = option(
+        LANDMARKS,
+        "none",
+        "How much landmarks count in isomap, kernel-isomap, mds and kernel-mds: none (all the same), counts (by the "
+        "number of rows nearest to each, so that dense parts of the data keep their weight).",
+        examples=[*LANDMARK_WEIGHTS],
+    )
 
     @field_validator("method", "input", "extension", "landmark_selection")
     @classmethod
@@ -155,6 +174,11 @@ class MethodSettings(FrozenSettings):
         return str(getattr(self, methods.compares_by(self.method)))
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether landmarks count by how many rows each stands for."""
+        return self.landmark_weights == "counts"
+
+    @property
     def selection(self) -> str:
         """How landmarks are chosen; the default gives way to an input that allows only random ones."""
         given = "landmark_selection" in self.model_fields_set
@@ -172,6 +196,7 @@ class MethodSettings(FrozenSettings):
         methods.require_metric(self.method, self.metric, self.input)
         methods.require_function(self.method, self._compared_by, self.input)
         methods.require_selection(self.selection, self.input, self.evaluates)
+        methods.require_weights(self.method, self.landmark_weights)
         changed = dict(self.changed(type(self).model_fields))
         unused = methods.unused_settings(self.method, self.kernel, self.input)
         methods.refuse_unused(changed, unused, f"method={self.method!r} and input={self.input!r}")
@@ -207,8 +232,10 @@ class FitSettings(MethodSettings, JobSettings):
     seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
 
     def of_results(self) -> dict[str, Any]:
-        """Settings that results depend on, for the manifest."""
-        without = {"source", "store", "cluster", *(() if self.plugins else ("plugins",))}
+        """Settings that results depend on, for the manifest. Later ones are named only if they are set, so that runs
+        without them are named as before."""
+        unset = {name for name in LATER if not dict(self.changed([name]))}
+        without = {"source", "store", "cluster", *unset}
         values = self.model_dump(mode="json", exclude=without)
         return {**values, "landmark_selection": self.selection}
 

@@ -94,6 +94,7 @@ class GeodesicRows(_Grouped):
     def lineage(self, stage: str) -> Lineage:
         rows = self.rows.ledger.digest
         of_stages = {
+            "weights": Lineage(1, {}, (rows,)),
             "model": Lineage(1, {}, (rows,)),
             "embed": Lineage(3, {"exponent": self.unit}, (self.neighbors.ledger.digest, rows)),
             "calibrate": Lineage(1, {"exponent": self.unit}, (rows,)),
