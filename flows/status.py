@@ -98,13 +98,13 @@ def _history_line(name: str, width: int, report: Json) -> str:
 
 def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Json, list[str]]:
     """Delete what neither the published state, a version nor the latest command uses; of versions, keep the newest."""
-    from pipeline.jobs import extend, invert, portable, refit
+    from pipeline.jobs import extend, fit, invert, portable, refit
 
     target = run.open_store(store, writable=True)
     with lease.acquire(target):
         target.sweep_partials()
         dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
-        stages = dict.fromkeys((*refit.STAGES, *extend.STAGES, *portable.STAGES, *invert.STAGES))
+        stages = dict.fromkeys((*refit.STAGES, *fit.ON_REQUEST, *extend.STAGES, *portable.STAGES, *invert.STAGES))
         paths = run.superseded(target, list(stages))
         freed = sum(target.size(path) for path in paths)
         for path in paths:

@@ -22,6 +22,8 @@ INPUTS = ("vectors", "dissimilarities", "similarities", "objects", "graph")
 VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH = INPUTS
 PROXIMITIES = (VECTORS, DISSIMILARITIES, OBJECTS)
 METRICS = ("euclidean", "cityblock", "chebyshev", "cosine", "correlation")
+# Metrics for which only the direction of a row counts: scaling the data does not change them.
+SCALE_FREE = ("cosine", "correlation")
 # Each kernel with the parameters it uses.
 KERNELS: dict[str, tuple[str, ...]] = {
     "linear": (),
@@ -254,6 +256,19 @@ def require_weights(method: str, landmark_weights: str) -> None:
             f"landmark_weights={landmark_weights!r} does not go with method={method!r}: weights belong to classical "
             f"scaling, as centers and axes are weighted; leave it out, or use {listed(takes)}."
         )
+
+
+def require_estimable(method: str, given: str, metric: object, kernel: object) -> None:
+    """Refuse an automatic number of components where the data's own dimension is not known or not what counts."""
+    why = None
+    if given != VECTORS or callable(metric) or (uses(method, "kernel") and callable(kernel)):
+        why = "it is estimated from Euclidean distances between rows of numbers, and here there are none"
+    elif metric in SCALE_FREE or (uses(method, "kernel") and kernel in SCALE_FREE):
+        why = "it is estimated from Euclidean distances, and here the lengths of rows do not matter"
+    elif uses(method, "n_clusters"):
+        why = "this method has as many components as there are clusters to be found"
+    if why is not None:
+        raise InvalidInputError(f"n_components='auto' does not go with method={method!r} here: {why}; use a number.")
 
 
 def unused_settings(method: str, kernel: object, given: str) -> set[str]:

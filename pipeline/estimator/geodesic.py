@@ -128,7 +128,7 @@ def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitte
     weights = counts_of(settings, lambda chunk: to_landmarks[chunk], places, first_rows, n_rows)
     embedder = embedder_of(settings, between, X.shape, network.exponent, weights=weights)
     space = GeodesicSpace(embedder, _entry(settings, network, kept), to_landmarks)
-    embedded = np.full((len(connected.kept), settings.n_components), np.nan)
+    embedded = np.full((len(connected.kept), settings.components), np.nan)
     embedded[kept] = embedder.embedded(len(kept), lambda chunk: to_landmarks[chunk])
     if points is None:
         return Fitted(space, embedded, landmarks, connected.labels)

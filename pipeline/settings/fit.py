@@ -1,7 +1,7 @@
 """The settings of a fit."""
 
 from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -223,13 +223,42 @@ class FitSettings(MethodSettings, JobSettings):
     n_landmarks: int | Literal["auto"] = option(
         LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 (n_components + 1)."
     )
-    n_components: int = option(METHOD, 2, "Dimension of the embedding.", **within("n_components"))
+    n_components: Annotated[int, Field(**within("n_components"))] | Literal["auto"] = option(
+        METHOD, 2, "Dimension of the embedding; auto is the intrinsic dimension of a sample of the rows, rounded."
+    )
     diagonal_weight: Annotated[float, Field(**within("diagonal_weight"))] | Literal["balanced"] = option(
         PLACEMENT,
         1.0,
         "Weight of a point's squared norm in restricted reconstruction; balanced is the number of landmarks.",
     )
     seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
+
+    @property
+    def components(self) -> int:
+        """The number of components, once it is known."""
+        if self.n_components == "auto":
+            raise TypeError("n_components='auto' has not been resolved")
+        return self.n_components
+
+    @property
+    def least_components(self) -> int:
+        """The number of components, or the least that there may be."""
+        return 1 if self.n_components == "auto" else self.n_components
+
+    def with_components(self, n_components: int) -> Self:
+        """The same with a number of components."""
+        return self.model_copy(update={"n_components": n_components})
+
+    def most_components(self, n_rows: int, n_columns: int) -> int:
+        """How many components there may be of a source of this shape."""
+        axes = n_columns if self.pca is None else self.pca
+        return max(1, min(n_rows - 1, axes, *([] if self.n_landmarks == "auto" else [self.n_landmarks - 1])))
+
+    def check_choices(self) -> None:
+        """Refuse choices that do not go together, before anything is opened."""
+        super().check_choices()
+        if self.n_components == "auto":
+            methods.require_estimable(self.method, self.input, self.metric, self.kernel)
 
     def of_results(self) -> dict[str, Any]:
         """Settings that results depend on, for the manifest. Later ones are named only if they are set, so that runs
@@ -249,10 +278,10 @@ class FitSettings(MethodSettings, JobSettings):
         rows = f"the source has {n_rows} rows"
         if methods.uses(self.method, "n_neighbors") and self.input != methods.GRAPH and self.radius is None:
             _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
-        _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
+        _require_range("n_components", self.least_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":
             why = f"more than n_components, and {rows}"
-            _require_range("n_landmarks", self.n_landmarks, self.n_components + 1, n_rows, why)
+            _require_range("n_landmarks", self.n_landmarks, self.least_components + 1, n_rows, why)
         if self.pca is not None:
             _require_range("pca", self.pca, 1, n_columns, f"{n_columns} columns are chosen")
             if n_columns > MOST_PCA_COLUMNS:

@@ -259,7 +259,7 @@ class StudySettings(FitSettings):
             )
         if self.neighbors and not uses(self.method, "n_neighbors"):
             raise InvalidInputError(f"neighbors means nothing with method={self.method!r}; leave it out.")
-        low, high = self.n_components + 1, self.sample
+        low, high = self.least_components + 1, self.sample
         for m in self.tried_landmarks:
             if not low <= m <= high:
                 raise InvalidInputError(

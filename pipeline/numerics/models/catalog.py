@@ -160,14 +160,25 @@ def fitted_model(choice: Choice, between: FloatArray, weights: ArrayLike | None 
     return rbf_extension(between, model.coordinates) if extension == "rbf" else model
 
 
+def with_components(model: LandmarkModel, between: FloatArray, n_components: int) -> LandmarkModel:
+    """The classical model of the same dissimilarities (m, m) with another number of components."""
+    squared = _squared(between, model.constant)
+    return classical_mds(squared, n_components, model.signed, model.constant, model.weights)
+
+
+def _squared(between: FloatArray, constant: float) -> FloatArray:
+    """Squares that keep the sign, of dissimilarities with the constant added."""
+    return with_constant(between, constant) ** 2 if constant else between * np.abs(between)
+
+
 def _classical(choice: Choice, between: FloatArray, weights: ArrayLike | None = None) -> Model:
-    return classical_mds(between * np.abs(between), choice.n_components, choice.signed, weights=weights)
+    return classical_mds(_squared(between, 0.0), choice.n_components, choice.signed, weights=weights)
 
 
 def _kernel_isomap(choice: Choice, between: FloatArray, weights: ArrayLike | None = None) -> Model:
     """Classical scaling of dissimilarities that an added constant makes Euclidean [G eq. 32-34]."""
     constant = additive_constant(between, weights)
-    squared = with_constant(between, constant) ** 2
+    squared = _squared(between, constant)
     return classical_mds(squared, choice.n_components, constant=constant, weights=weights)
 
 
