@@ -39,8 +39,16 @@ def uneven_roll(n_points: int) -> FloatArray:
 
 
 def embedded(points: FloatArray, method: str, d: int, m: int, selection: str, weights: str) -> FloatArray:
-    told = {"n_landmarks": m, "landmark_selection": selection, "landmark_weights": weights, "random_state": 0}
-    return LandmarkIsomap(N_NEIGHBORS, d, method=method, **told).fit(points).embedding_
+    isomap = LandmarkIsomap(
+        N_NEIGHBORS,
+        d,
+        method=method,
+        n_landmarks=m,
+        landmark_selection=selection,
+        landmark_weights=weights,
+        random_state=0,
+    )
+    return isomap.fit(points).embedding_
 
 
 def error(embedding: FloatArray, whole: FloatArray) -> float:

@@ -106,7 +106,7 @@ def fit_summary(report: Json) -> list[str]:
     if "n_audited" in figures:
         lines.append(_recall_line(quality["recall"], figures["n_audited"]))
     if "automatic_components" in figures:
-        lines.append(_automatic_line(figures["automatic_components"]))
+        lines.append(automatic_line(figures["automatic_components"]))
     if "n_evaluations" in figures:
         lines.append(f"Your function was called {figures['n_evaluations']:,} times.")
     if quality["residual_variance"]:
@@ -147,7 +147,7 @@ def in_interval(estimate: Json, style: str) -> str:
     return f"{value} (95%: {low} to {high})"
 
 
-def _automatic_line(figures: Json) -> str:
+def automatic_line(figures: Json) -> str:
     """How many components were chosen, and from what."""
     found = figures["intrinsic_dimension"]
     estimate = in_interval(found["two_nearest"], ".2f")

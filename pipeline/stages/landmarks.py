@@ -79,9 +79,8 @@ class LandmarkCounts(Stage):
         return self.provider.n_groups(self.partitions)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
-        blocks = list(self.provider.blocks(partition, self.partitions))
-        nearest = np.concatenate([self._nearest(block) for block in blocks])
-        points = np.concatenate([block.numbers for block in blocks])
+        blocks = self.provider.blocks(partition, self.partitions)
+        points, nearest = (np.concatenate(of_blocks) for of_blocks in zip(*map(self._nearest, blocks), strict=True))
         counts = landmark_counts(nearest, points, self._points, self.provider.counts(partition, len(points)))
         return {"n_counted": int(counts.sum())}, ledger.write_parts(partition, {"counts": counts})
 
@@ -95,14 +94,14 @@ class LandmarkCounts(Stage):
     def release(self) -> None:
         self.provider.release()
 
-    def _nearest(self, block: Block) -> IntArray:
-        """The landmark nearest to each point of a block (p,), NOWHERE for points that are not placed."""
+    def _nearest(self, block: Block) -> tuple[IntArray, IntArray]:
+        """The points of a block (p,), and the landmark nearest to each, NOWHERE for points that are not placed."""
         found = NearestLandmarks(self._rows, int(block.kept.sum()))
         for to_landmarks in block.batches:
             found.add(to_landmarks)
         nearest = np.full(len(block.kept), NOWHERE)
         nearest[block.kept] = found.places
-        return nearest
+        return block.numbers, nearest
 
     @cached_property
     def _rows(self) -> IntArray:

@@ -144,6 +144,10 @@ def test_a_fit_says_what_it_chose(trigpoint, source, store, tmp_path):
     code, out, _ = trigpoint("fit", source, "--store", store, *options)
     assert code == 0
     assert "\n2 components: the intrinsic dimension of a sample of 4,300 rows is 2.0" in out
+    code, out, _ = trigpoint("status", store)
+    assert code == 0
+    assert "\n2 components: the intrinsic dimension of a sample of 4,300 rows is 2.0" in out
+    assert json.loads(trigpoint("status", store, "--json")[1])["n_components"] == 2
     (tmp_path / "run.toml").write_text(f'source = "{source}"\nstore = "{store}"\nn_components = "auto"\n')
     assert job_settings(FitSettings, {}, tmp_path / "run.toml").n_components == "auto"
 
