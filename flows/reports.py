@@ -39,7 +39,8 @@ def plan_report(plan: Plan) -> tuple[Json, list[str]]:
     workers = f"{counted(plan.n_workers, 'worker')} of {counted(plan.n_threads, 'thread')}"
     lines += [
         f"{workers}: at most {peak / MIB:,.0f}{has} MiB each, "
-        f"{plan.disk / MIB:,.0f} of {plan.free_disk / MIB:,.0f} MiB on disk, about {in_words(total)}."
+        f"{plan.disk / MIB:,.0f} of {plan.free_disk / MIB:,.0f} MiB on disk, about {in_words(total)}.",
+        *(f"Assumed: {assumption}." for assumption in plan.assumptions),
     ]
     value = {
         "stages": [asdict(stage) for stage in plan.stages],
@@ -50,6 +51,7 @@ def plan_report(plan: Plan) -> tuple[Json, list[str]]:
         "disk": plan.disk,
         "seconds": total,
         "problems": plan.problems(),
+        "assumptions": list(plan.assumptions),
     }
     return value, lines
 
@@ -79,6 +81,8 @@ def _counts(found: Json) -> Json:
         "n_embedded": found["publish"]["n_embedded"],
         "n_landmarks": found["landmarks"]["n_landmarks"],
     }
+    if "dimension" in found:
+        counts["automatic_components"] = found["dimension"]
     if "order" in found:
         counts["n_distinct"] = found["order"]["n_nodes"]
     if "probes" in found:
@@ -101,11 +105,13 @@ def fit_summary(report: Json) -> list[str]:
         lines.append(_component_line(figures["components"]))
     if "n_audited" in figures:
         lines.append(_recall_line(quality["recall"], figures["n_audited"]))
+    if "automatic_components" in figures:
+        lines.append(automatic_line(figures["automatic_components"]))
     if "n_evaluations" in figures:
         lines.append(f"Your function was called {figures['n_evaluations']:,} times.")
     if quality["residual_variance"]:
         variances = ", ".join(f"{value:.2g}" for value in quality["residual_variance"])
-        lines.append(f"Residual variance with 1, 2, ... components: {variances}.")
+        lines.append(f"Residual variance with 1, 2, ... components: {variances}{_beyond(quality)}.")
     lines += dimension_lines(quality)
     if "negative_mass" in quality:
         lines.append(f"Negative mass of the spectrum {quality['negative_mass']:.2%}.")
@@ -113,6 +119,17 @@ def fit_summary(report: Json) -> list[str]:
     if trust:
         lines.append(f"Trustworthiness {in_interval(trust, '.4f')}.")
     return lines
+
+
+def _beyond(quality: Json) -> str:
+    """Residual variance with more components than were fitted, as the end of a line."""
+    values = quality.get("residual_variance_beyond")
+    if not values:
+        return ""
+    first = len(quality["residual_variance"]) + 1
+    last = first + len(values) - 1
+    with_more = f"{first}" if first == last else f"{first} to {last}"
+    return f"; with {with_more} it would be {', '.join(f'{value:.2g}' for value in values)}"
 
 
 def dimension_lines(quality: Json) -> list[str]:
@@ -128,6 +145,14 @@ def in_interval(estimate: Json, style: str) -> str:
     """A value with its 95% interval."""
     value, low, high = (format(estimate[name], style) for name in ("value", "low", "high"))
     return f"{value} (95%: {low} to {high})"
+
+
+def automatic_line(figures: Json) -> str:
+    """How many components were chosen, and from what."""
+    found = figures["intrinsic_dimension"]
+    estimate = in_interval(found["two_nearest"], ".2f")
+    chosen = counted(figures["n_components"], "component")
+    return f"{chosen}: the intrinsic dimension of a sample of {found['n_points']:,} rows is {estimate}."
 
 
 def _recall_line(recall: float, n_audited: int) -> str:
@@ -159,6 +184,8 @@ def _figures(report: Json) -> list[tuple[str, str]]:
     rows = [(name, format(value, style)) for name, value, style in named if value is not None]
     variances = quality["residual_variance"] or []
     rows += [(f"residual variance, {i} components", f"{value:.3g}") for i, value in enumerate(variances, 1)]
+    beyond = enumerate(quality.get("residual_variance_beyond") or [], len(variances) + 1)
+    rows += [(f"residual variance, {i} components (not fitted)", f"{value:.3g}") for i, value in beyond]
     for name, estimate in (quality.get("intrinsic_dimension") or {}).items():
         if name != "n_points":
             rows.append((f"intrinsic dimension, {name.replace('_', ' ')}", in_interval(estimate, ".2f")))

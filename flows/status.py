@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from flows.reports import batch_report, dimension_lines
+from flows.reports import automatic_line, batch_report, dimension_lines
 from pipeline.jobs.batches import done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.stage import MIB
@@ -28,6 +28,8 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     lines = [_stage_line(stage) for stage in stages]
     if published and opened.kind == run.FIT:
         lines += dimension_lines(opened.quality)
+        if "dimension" in opened.manifest["stages"]:
+            lines.append(automatic_line(opened.stage_figures("dimension")))
     lines += [_version_line(version) for version in versions if len(versions) > 1]
     ended = "published" if current else "not complete"
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"
@@ -35,6 +37,7 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
     of_model = [] if stated is None else model_lines(stated)
     if published and opened.kind == run.FIT:
+        value["n_components"] = opened.manifest["settings"]["n_components"]
         value["intrinsic_dimension"] = opened.quality.get("intrinsic_dimension")
     return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
 
@@ -98,13 +101,13 @@ def _history_line(name: str, width: int, report: Json) -> str:
 
 def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Json, list[str]]:
     """Delete what neither the published state, a version nor the latest command uses; of versions, keep the newest."""
-    from pipeline.jobs import extend, invert, portable, refit
+    from pipeline.jobs import extend, fit, invert, portable, refit
 
     target = run.open_store(store, writable=True)
     with lease.acquire(target):
         target.sweep_partials()
         dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
-        stages = dict.fromkeys((*refit.STAGES, *extend.STAGES, *portable.STAGES, *invert.STAGES))
+        stages = dict.fromkeys((*refit.STAGES, *fit.ON_REQUEST, *extend.STAGES, *portable.STAGES, *invert.STAGES))
         paths = run.superseded(target, list(stages))
         freed = sum(target.size(path) for path in paths)
         for path in paths:

@@ -53,9 +53,10 @@ def fit_arguments(settings: StudySettings, found: Study) -> list[str]:
         "landmark_selection": trial.selection,
     }
     decided |= {} if trial.n_neighbors is None else {"n_neighbors": trial.n_neighbors}
+    decided |= {"n_components": found.n_components} if settings.n_components == "auto" else {}
     gamma = settings.gamma if found.gamma is None else found.gamma
     decided |= {} if gamma == "auto" else {"gamma": gamma}
-    told = dict(settings.changed(name for name in FitSettings.model_fields if name not in DECIDED))
+    told = dict(settings.changed(name for name in FitSettings.model_fields if name not in {*DECIDED, *decided}))
     changed = settings.cluster.changed(ClusterSettings.model_fields)
     cluster = {f"cluster_{name}": value for name, value in changed}
     options = (_option(name, value) for name, value in (decided | told | cluster).items())
@@ -76,7 +77,7 @@ def _introduction(settings: StudySettings, found: Study) -> list[str]:
     return [
         f"A sample of {settings.source}: landmarks are chosen among {found.n_training:,} of its {found.n_rows:,} rows, "
         f"{found.n_held_out:,} others are held out and placed ({settings.method}, "
-        f"{counted(settings.n_components, 'component')}).",
+        f"{counted(found.n_components, 'component')}).",
         f"Error: {MEASURES[found.measure].format(distances=distances)}; 0 is perfect. Mean of {settings.repeats} "
         "choices of landmarks.",
         "Time: of a fit of all rows, as `trigpoint plan` expects it.",
@@ -150,6 +151,7 @@ def _described(settings: StudySettings, found: Study, command: str) -> Json:
         "n_rows": found.n_rows,
         "n_sampled": found.n_training,
         "n_held_out": found.n_held_out,
+        "n_components": found.n_components,
         "measure": found.measure,
         "trials": [_described_trial(trial) for trial in found.trials],
         "left_out": list(found.left_out),
@@ -191,7 +193,7 @@ def study_picture(settings: StudySettings, found: Study) -> bytes:
     panels[1, 0].set(ylabel="time of a fit, s", ylim=(0, 1.1 * max(trial.seconds for trial in found.trials)))
     _set_scale(panels[0, 0], found)
     figure.legend(list(labelled.values()), list(labelled), loc="outside right upper", frameon=False, fontsize=9)
-    title = f"{Path(settings.source).name}: {settings.method}, {counted(settings.n_components, 'component')}"
+    title = f"{Path(settings.source).name}: {settings.method}, {counted(found.n_components, 'component')}"
     figure.suptitle(f"{title}; a sample of {found.n_training:,} of {found.n_rows:,} rows", fontsize=12)
     return png_of(figure)
 

@@ -22,6 +22,8 @@ INPUTS = ("vectors", "dissimilarities", "similarities", "objects", "graph")
 VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH = INPUTS
 PROXIMITIES = (VECTORS, DISSIMILARITIES, OBJECTS)
 METRICS = ("euclidean", "cityblock", "chebyshev", "cosine", "correlation")
+# Metrics for which only the direction of a row counts: scaling the data does not change them.
+SCALE_FREE = ("cosine", "correlation")
 # Each kernel with the parameters it uses.
 KERNELS: dict[str, tuple[str, ...]] = {
     "linear": (),
@@ -42,6 +44,8 @@ RADIAL_FUNCTIONS: dict[str, tuple[str, int | None]] = {
     "shepard": ("shepard", None),
 }
 SELECTIONS = ("maxmin", "random", "kmeans", "trace", "cholesky")
+# How much landmarks count in classical scaling: alike, or by how many rows each stands for.
+LANDMARK_WEIGHTS = ("none", "counts")
 # Landmark choices that get along with single distances, or with paths from single nodes.
 ONE_BY_ONE, ALONG_A_GRAPH = ("random",), ("random", "maxmin")
 # A function that workers can import, such as package.module:function.
@@ -106,13 +110,15 @@ class Method:
     model: type[Any] | None = None
 
 
-_ALONG_PATHS = Method(CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=("n_neighbors", "radius"))
+_ALONG_PATHS = Method(
+    CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=("n_neighbors", "radius", "landmark_weights")
+)
 _AFFINE = Method(NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False, takes_affinities=True)
 _BUILT_IN = {
     "isomap": _ALONG_PATHS,
     "kernel-isomap": _ALONG_PATHS,
-    "mds": Method(CLASSICAL, (*PROXIMITIES, SIMILARITIES)),
-    "kernel-mds": Method(CLASSICAL, (VECTORS, OBJECTS), parameters=("kernel",)),
+    "mds": Method(CLASSICAL, (*PROXIMITIES, SIMILARITIES), parameters=("landmark_weights",)),
+    "kernel-mds": Method(CLASSICAL, (VECTORS, OBJECTS), parameters=("kernel", "landmark_weights")),
     "laplacian": replace(_AFFINE, parameters=("gamma",), returns_by_itself=True),
     "spectral": replace(_AFFINE, parameters=("gamma", "n_clusters")),
     "lle": Method(
@@ -239,6 +245,30 @@ def require_selection(selection: str, given: str, one_by_one: bool = False) -> N
             f"landmark_selection={selection!r} needs distances between many points; with this input use "
             f"{' or '.join(map(repr, allowed))}."
         )
+
+
+def require_weights(method: str, landmark_weights: str) -> None:
+    """Refuse weights of landmarks for methods other than classical scaling."""
+    one_of("landmark_weights", landmark_weights, LANDMARK_WEIGHTS)
+    if landmark_weights != "none" and not uses(method, "landmark_weights"):
+        takes = [name for name in METHODS if uses(name, "landmark_weights")]
+        raise InvalidInputError(
+            f"landmark_weights={landmark_weights!r} does not go with method={method!r}: weights belong to classical "
+            f"scaling, as centers and axes are weighted; leave it out, or use {listed(takes)}."
+        )
+
+
+def require_estimable(method: str, given: str, metric: object, kernel: object) -> None:
+    """Refuse an automatic number of components where the data's own dimension is not known or not what counts."""
+    why = None
+    if given != VECTORS or callable(metric) or (uses(method, "kernel") and callable(kernel)):
+        why = "it is estimated from Euclidean distances between rows of numbers, and here there are none"
+    elif metric in SCALE_FREE or (uses(method, "kernel") and kernel in SCALE_FREE):
+        why = "it is estimated from Euclidean distances, and here the lengths of rows do not matter"
+    elif uses(method, "n_clusters"):
+        why = "this method has as many components as there are clusters to be found"
+    if why is not None:
+        raise InvalidInputError(f"n_components='auto' does not go with method={method!r} here: {why}; use a number.")
 
 
 def unused_settings(method: str, kernel: object, given: str) -> set[str]:

@@ -101,7 +101,10 @@ def test_settings_are_frozen():
     settings = fit_settings(BASE)
     with pytest.raises(ValueError, match="frozen"):
         settings.seed = 1
-    assert set(FitSettings.model_fields) - set(settings.of_results()) == {"source", "store", "cluster", "plugins"}
+    unsaid = set(FitSettings.model_fields) - set(settings.of_results())
+    assert unsaid == {"source", "store", "cluster", "plugins", "landmark_weights"}
+    told = fit_settings({**BASE, "landmark_weights": "counts"}).of_results()
+    assert told["landmark_weights"] == "counts"
 
 
 def test_every_setting_has_a_group_and_a_help_text():

@@ -12,7 +12,16 @@ from pipeline import LandmarkIsomap
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.study import study, tried_landmarks
-from pipeline.jobs.study_spaces import Chooser, by_points, drawn_sample, on_leading_axes, read_rows, spread_rows
+from pipeline.jobs.study_spaces import (
+    Chooser,
+    Direct,
+    Paths,
+    by_points,
+    drawn_sample,
+    on_leading_axes,
+    read_rows,
+    spread_rows,
+)
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.statistics import measure_of
@@ -361,3 +370,29 @@ def test_many_columns_are_chosen_among_on_their_leading_axes(rng):
     assert reduced.shape == (1500, 64)
     np.testing.assert_allclose(cdist(reduced, reduced), cdist(flat, flat), rtol=1e-6, atol=1e-5)
     np.testing.assert_array_equal(on_leading_axes(flat[:, :64]), flat[:, :64])
+
+
+@pytest.mark.parametrize("kind", ["direct", "paths"])
+def test_landmarks_of_a_study_count_by_the_training_points_nearest_to_them(kind):
+    points = swiss_roll(400, seed=0).points
+    if kind == "direct":
+        space = Direct(points, 300, cdist, are_counted=True)
+    else:
+        space = Paths(points, 300, "bridge", 8, 1, are_counted=True)
+    candidates = np.arange(0, 300, 10)
+    measured = space.measured(8, candidates)
+    chosen = np.array([3, 0, 17, 25])
+    expected = np.bincount(measured.training[:, chosen].argmin(axis=1), minlength=4)
+    np.testing.assert_array_equal(measured.counts(chosen), expected)
+    assert measured.training.shape == (300, 30)
+    between = measured.training[candidates]
+    np.testing.assert_allclose(between, measured.between, rtol=1e-6, atol=1e-6)
+
+
+def test_a_study_counts_with_the_weights_that_it_is_told():
+    """Most points are in one place, which farthest-first landmarks do not show."""
+    rng = np.random.default_rng(0)
+    points = np.vstack([rng.normal(size=(1500, 6)), 6 * rng.normal(size=(100, 6))])
+    told = {"method": "mds", "selections": "maxmin"}
+    plain, weighted = (studied(points, **told, landmark_weights=way).trials[0] for way in ("none", "counts"))
+    assert plain.errors != weighted.errors

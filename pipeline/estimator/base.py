@@ -3,7 +3,7 @@ model that is asked about points; and what a fit leaves behind."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,10 +13,12 @@ from pipeline import methods
 from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, GRAPH, KERNELS, METHODS, METRICS, VECTORS, resolved_extension
 from pipeline.numerics import checks
+from pipeline.numerics.dimension import Dimension, automatic_components, automatic_rows, dimension_of_points
 from pipeline.numerics.extension.placement import Answers, weighted_answers
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, check_weight
 from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy, collapse_duplicates
 from pipeline.numerics.landmarks.sampling import automatic_count
+from pipeline.numerics.landmarks.weights import NearestLandmarks, landmark_counts
 from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.lle import LlePlacer
@@ -39,7 +41,7 @@ class Settings:
     """The parameters of an estimator, as they are documented there."""
 
     n_neighbors: int
-    n_components: int
+    n_components: int | str
     n_landmarks: int | str
     landmark_selection: str
     method: str
@@ -57,6 +59,7 @@ class Settings:
     regularization: float
     stress_neighbors: int | None
     n_init: int
+    landmark_weights: str
     # Of random starts.
     seed: int
     plugins: tuple[str, ...]
@@ -81,13 +84,18 @@ class Settings:
         """How many clusters are to be found."""
         if not methods.uses(self.method, "n_clusters"):
             return None
-        return self.n_components if self.n_clusters is None else self.n_clusters
+        return self.components if self.n_clusters is None else self.n_clusters
+
+    @property
+    def components(self) -> int:
+        """The number of components, once it is known."""
+        return int(self.n_components)
 
     def choice(self, exponent: int, signed: bool = False) -> Choice:
         """The method and what it is told, for dissimilarities in units of 2^exponent of the user's."""
         return Choice(
             method=self.method,
-            n_components=self.n_components,
+            n_components=self.components,
             extension=self.extension,
             n_neighbors=self.n_neighbors,
             gamma=gamma_in_unit(self.gamma, exponent),
@@ -100,7 +108,7 @@ class Settings:
 
     def landmark_count(self, n_points: int, where: str) -> int:
         """How many landmarks are taken of so many points."""
-        d = checks.integer_in_range("n_components", self.n_components, 1, n_points - 1, where)
+        d = checks.integer_in_range("n_components", self.components, 1, n_points - 1, where)
         if self.n_landmarks == "auto":
             return automatic_count(n_points, d)
         return checks.integer_in_range("n_landmarks", self.n_landmarks, d + 1, n_points, where)
@@ -117,6 +125,7 @@ class Settings:
         if not (self.is_geodesic and self.is_precomputed):
             methods.require_metric(self.method, self.metric)
         methods.require_selection(self.landmark_selection, self.input)
+        methods.require_weights(self.method, self.landmark_weights)
         self._check_numbers()
         # Except n_clusters, which scikit-learn's tools set by its name.
         unused = methods.unused_settings(self.method, self.kernel, self.input) - {"n_clusters"}
@@ -135,7 +144,11 @@ class Settings:
         # As in scikit-learn, radius and n_neighbors=None may be given together.
         if self.radius is None or self.n_neighbors is not None:
             checks.require_parameter("n_neighbors", self.n_neighbors)
-        for name in ("n_components", "degree", "constant", "regularization", "n_init"):
+        if self.n_components == "auto":
+            methods.require_estimable(self.method, self.input, self.metric, self.kernel)
+        else:
+            checks.require_parameter("n_components", self.n_components)
+        for name in ("degree", "constant", "regularization", "n_init"):
             checks.require_parameter(name, getattr(self, name))
         # scikit-learn's checks set n_clusters=1 wherever there is a parameter of that name.
         clusters = ("n_clusters",) if methods.uses(self.method, "n_clusters") else ()
@@ -143,7 +156,7 @@ class Settings:
             if getattr(self, name) is not None:
                 checks.require_parameter(name, getattr(self, name))
         if self.n_landmarks != "auto":
-            low = self.n_components + 1
+            low = 2 if self.n_components == "auto" else self.components + 1
             checks.integer_in_range("n_landmarks", self.n_landmarks, low, None, "more than n_components, or 'auto'")
         n_jobs: object = self.n_jobs
         if n_jobs is not None and (n_jobs == 0 or not isinstance(n_jobs, Integral)):
@@ -216,12 +229,54 @@ class Fitted:
         return self.space.embedder.answers.model
 
 
+def with_components(settings: Settings, X: AnyArray) -> tuple[Settings, Dimension | None]:
+    """The settings with the number of components that the rows of X are found to need, and the estimate that says so;
+    None where a number is given."""
+    if settings.n_components != "auto":
+        return settings, None
+    found = dimension_of_rows(X, settings.n_neighbors or 2, settings.seed)
+    most = min(len(X) - 1, X.shape[1], *([] if settings.n_landmarks == "auto" else [int(settings.n_landmarks) - 1]))
+    return replace(settings, n_components=automatic_components(found, len(X), max(1, most))), found
+
+
+def dimension_of_rows(X: AnyArray, n_neighbors: int, seed: int) -> Dimension | None:
+    """The intrinsic dimension of the rows of X, by the sample of them that a run on disk would take."""
+    n_rows, n_columns = X.shape
+    rows = X[automatic_rows(n_rows, n_columns, seed)]
+    return dimension_of_points(np.ldexp(rows, -int(np.frexp(np.abs(X).max())[1])), n_neighbors)
+
+
+def counts_of(
+    settings: Settings,
+    to_landmarks: Callable[[slice], AnyArray],
+    landmarks: IntArray,
+    rows: IntArray,
+    n_rows: IntArray,
+) -> IntArray | None:
+    """How many rows each landmark (m,), by its place among the points, stands for, if that is wanted: of points (u,)
+    with their first `rows`, each of which is `n_rows` rows, and whose dissimilarities are had for some at a time."""
+    if settings.landmark_weights == "none":
+        return None
+    found = []
+    for chunk in chunks(len(rows)):
+        lengths = to_landmarks(chunk)
+        nearest = NearestLandmarks(rows[landmarks], len(lengths))
+        nearest.add(lengths)
+        found.append(nearest.places)
+    return landmark_counts(np.concatenate(found), np.arange(len(rows)), landmarks, n_rows)
+
+
 def embedder_of(
-    settings: Settings, between: FloatArray, shape: tuple[int, int], exponent: int, signed: bool = False
+    settings: Settings,
+    between: FloatArray,
+    shape: tuple[int, int],
+    exponent: int,
+    signed: bool = False,
+    weights: IntArray | None = None,
 ) -> Embedder:
     """The landmarks embedded by their dissimilarities (m, m), in units of 2^exponent, of data of some shape."""
     try:
-        model = fitted_model(settings.choice(exponent, signed), between)
+        model = fitted_model(settings.choice(exponent, signed), between, weights)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error} (n_samples={shape[0]}, n_features={shape[1]})") from error
     lengths = METHODS[settings.method].coordinates_are_lengths

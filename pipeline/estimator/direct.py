@@ -15,6 +15,7 @@ from pipeline.estimator.base import (
     Fitted,
     Settings,
     Space,
+    counts_of,
     distinct_points,
     embedder_of,
     in_unit,
@@ -152,7 +153,8 @@ def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     m = settings.landmark_count(n, f"X has {n} distinct rows")
     chosen = chosen_rows(settings.landmark_selection, points.points, m, seed)
     measured = _measured(settings, X, points, chosen)
-    space, embedded = _embedded(settings, measured, X.shape, n)
+    weights = counts_of(settings, measured.of_points, chosen, points.first_rows, np.bincount(points.node_of))
+    space, embedded = _embedded(settings, measured, X.shape, n, weights)
     return Fitted(space, embedded[points.node_of], points.first_rows[chosen])
 
 
@@ -167,7 +169,8 @@ def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
     measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
     scaled = np.ldexp(between(chosen), -measure.exponent)
     measured = Measured(measure, scaled, lambda chunk: _with_zeros(measure.to_landmarks(X[chunk]), chosen, chunk))
-    return Fitted(*_embedded(settings, measured, X.shape, len(X)), chosen)
+    weights = counts_of(settings, measured.of_points, chosen, np.arange(len(X)), np.ones(len(X), np.int64))
+    return Fitted(*_embedded(settings, measured, X.shape, len(X), weights), chosen)
 
 
 def _with_zeros(to_landmarks: FloatArray, landmarks: IntArray, chunk: slice) -> FloatArray:
@@ -179,9 +182,9 @@ def _with_zeros(to_landmarks: FloatArray, landmarks: IntArray, chunk: slice) -> 
 
 
 def _embedded(
-    settings: Settings, measured: Measured, shape: tuple[int, int], n_points: int
+    settings: Settings, measured: Measured, shape: tuple[int, int], n_points: int, weights: IntArray | None
 ) -> tuple[DirectSpace, FloatArray]:
-    embedder = embedder_of(settings, measured.between, shape, measured.measure.exponent, measured.signed)
+    embedder = embedder_of(settings, measured.between, shape, measured.measure.exponent, measured.signed, weights)
     return DirectSpace(embedder, measured.measure), embedder.embedded(n_points, measured.of_points)
 
 

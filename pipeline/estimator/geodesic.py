@@ -13,6 +13,7 @@ from pipeline.estimator.base import (
     Settings,
     Space,
     chunks,
+    counts_of,
     distinct_points,
     embedder_of,
     in_unit,
@@ -122,13 +123,23 @@ def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitte
     kept = np.flatnonzero(connected.kept)
     landmarks = _chosen(settings, network, kept, seed)
     to_landmarks, between = _path_lengths(connected, landmarks, kept, network.dtype, n_threads)
-    embedder = embedder_of(settings, between, X.shape, network.exponent)
+    first_rows, n_rows = _rows_of(network, kept)
+    places = np.searchsorted(kept, landmarks)
+    weights = counts_of(settings, lambda chunk: to_landmarks[chunk], places, first_rows, n_rows)
+    embedder = embedder_of(settings, between, X.shape, network.exponent, weights=weights)
     space = GeodesicSpace(embedder, _entry(settings, network, kept), to_landmarks)
-    embedded = np.full((len(connected.kept), settings.n_components), np.nan)
+    embedded = np.full((len(connected.kept), settings.components), np.nan)
     embedded[kept] = embedder.embedded(len(kept), lambda chunk: to_landmarks[chunk])
     if points is None:
         return Fitted(space, embedded, landmarks, connected.labels)
     return Fitted(space, embedded[points.node_of], points.first_rows[landmarks], connected.labels[points.node_of])
+
+
+def _rows_of(network: Network, nodes: IntArray) -> tuple[IntArray, IntArray]:
+    """The first row of X that each of some nodes is, and how many it is."""
+    if network.points is None:
+        return nodes, np.ones(len(nodes), np.int64)
+    return network.points.first_rows[nodes], np.bincount(network.points.node_of)[nodes]
 
 
 def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Network:

@@ -13,11 +13,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pipeline.errors import InexactWarning, InvalidInputError, OutsideWarning
-from pipeline.estimator.base import PRECOMPUTED, Comparing, Settings
+from pipeline.estimator.base import PRECOMPUTED, Comparing, Settings, dimension_of_rows, with_components
 from pipeline.estimator.direct import fit_direct
 from pipeline.estimator.geodesic import fit_geodesic, require_edge_lengths
 from pipeline.methods import METHODS
 from pipeline.numerics import checks
+from pipeline.numerics.dimension import Dimension
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.geodesics.graph import ComponentPolicy, collapse_duplicates
 from pipeline.numerics.inverse import interpolant
@@ -52,7 +53,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     Parameters
     ----------
     n_neighbors : neighbors of each point in the graph, counting distinct points; of lle, of each landmark among these.
-    n_components : coordinates of the embedding.
+    n_components : coordinates of the embedding; "auto" takes the intrinsic dimension of (a sample of) the rows by the
+        two-nearest-neighbors estimate, rounded, at least 1 and below the number of landmarks.
     n_landmarks : how many landmarks; "auto" takes 100 + 2 sqrt(n), at least 40 (n_components + 1), at most n.
     landmark_selection : "maxmin" (farthest points first), "random", "kmeans", "trace" or "cholesky"; all but random on
         a sample, by Euclidean distance whatever the metric, unless distances are given.
@@ -81,11 +83,17 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     stress_neighbors : of sammon, fit only the distances between so many nearest neighbors.
     n_init : of metric-mds, nonmetric-mds and sammon, number of starts, the first classical and the others random; the
         one that ends with the least stress is kept.
+    landmark_weights : of isomap, kernel-isomap, mds and kernel-mds, how much landmarks count: "none" (all the same), or
+        "counts" (by the number of training rows nearest to each, so that dense parts of the data keep their weight).
     plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
     ----------
-    embedding_ : (n, n_components) coordinates of the training rows.
+    embedding_ : (n, n_components_) coordinates of the training rows.
+    n_components_ : number of coordinates.
+    intrinsic_dimension_ : estimates `two_nearest` and `maximum_likelihood` of the dimension of the training rows, each
+        with `value`, `low` and `high` (95%); computed when it is first asked for unless n_components is "auto". None
+        where X is precomputed or too few rows are distinct.
     landmark_indices_ : (m,) rows of the training data that serve as landmarks.
     eigenvalues_ : (n_components,) those that belong to the coordinates, where the model has any: of the landmarks'
         centered Gram matrix, of their normalized kernel, or of lle's.
@@ -103,10 +111,14 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     (500, 2)
     """
 
+    _dimension: Dimension | None
+    _seed: int
+    _k: int
+
     def __init__(
         self,
         n_neighbors: int = 5,
-        n_components: int = 2,
+        n_components: int | Literal["auto"] = 2,
         *,
         n_landmarks: int | Literal["auto"] = "auto",
         landmark_selection: str = "maxmin",
@@ -126,6 +138,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         regularization: float = 1e-3,
         stress_neighbors: int | None = None,
         n_init: int = 1,
+        landmark_weights: str = "none",
         plugins: tuple[str, ...] = (),
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -148,6 +161,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.regularization = regularization
         self.stress_neighbors = stress_neighbors
         self.n_init = n_init
+        self.landmark_weights = landmark_weights
         self.plugins = plugins
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -194,6 +208,13 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
     @property
+    def intrinsic_dimension_(self) -> Dimension | None:
+        check_is_fitted(self)
+        if self._dimension is None and self._rows is not None:
+            self._dimension = dimension_of_rows(self._rows, self._k, self._seed)
+        return self._dimension
+
+    @property
     def _n_features_out(self) -> int:
         return self._space.embedder.answers.n_components
 
@@ -212,6 +233,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         settings.check()
         seed = settings.seed
         data = self._checked_edges(X, reset=True) if self._takes_graph else self._checked_data(X, reset=True)
+        settings, dimension = with_components(settings, data)
         if settings.is_geodesic:
             fitted = fit_geodesic(settings, data, seed, int(effective_n_jobs(self.n_jobs)))
         else:
@@ -225,6 +247,9 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         # Who changes X later does not mean to change what the embedding goes back to.
         is_shared = not isinstance(X, np.ndarray) or np.may_share_memory(data, X)
         self._rows = None if self._takes_proximities else (data.copy() if is_shared else data)
+        self.n_components_ = settings.components
+        self._dimension = dimension
+        self._seed, self._k = seed, settings.n_neighbors or 2
         self.model_ = fitted.model
         self.embedding_ = fitted.embedding
         self.landmark_indices_ = fitted.landmarks

@@ -1,7 +1,7 @@
 """A whole fit: a provider measures, a method embeds the landmarks, all other rows are placed and published."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Unpack
@@ -9,15 +9,16 @@ from typing import Unpack
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Done, Job, Runner, Way, require_apart
 from pipeline.jobs.measured import ALONG_NEIGHBORS, measured, measuring_stages
-from pipeline.jobs.plan import Plan, fit_shape, method_choice, planned
+from pipeline.jobs.plan import Plan, assumed, fit_shape, method_choice, planned
 from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
+from pipeline.stages.dimension import AutomaticComponents
 from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.components import NO_BRIDGES
-from pipeline.stages.landmarks import Model
+from pipeline.stages.landmarks import LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
 from pipeline.types import Json
@@ -25,6 +26,8 @@ from pipeline.types import Json
 # What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
 EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
 STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
+# Stages that a fit has only if a setting asks for them.
+ON_REQUEST = (AutomaticComponents.name, LandmarkCounts.name)
 
 
 def checked_source(settings: FitSettings, data: object | None = None) -> AnySource:
@@ -40,12 +43,18 @@ def checked_source(settings: FitSettings, data: object | None = None) -> AnySour
 
 def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
     """What each stage of a fit takes on one core, in their order."""
-    return costs_of((*measuring_stages(settings, source), *EMBEDDING), fit_shape(settings, source))
+    weighting = [LandmarkCounts] if settings.counts_rows else []
+    shape = fit_shape(assumed(settings, source), source)
+    return costs_of((*measuring_stages(settings, source), *weighting, *EMBEDDING), shape)
 
 
 def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
     """The plan of a fit; nothing is read of the source but its shape."""
-    return planned(fit_costs(settings, source), settings.cluster, settings.store)
+    plan = planned(fit_costs(settings, source), settings.cluster, settings.store)
+    if settings.n_components != "auto":
+        return plan
+    d = assumed(settings, source).components
+    return replace(plan, assumptions=(f"n_components=auto is counted as {d}; the fit finds it from the data",))
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,10 @@ class FitJob(Job):
         chain(self.settings, self.source, done)
 
     def manifest(self, outcomes: dict[str, Outcome]) -> Json:
+        found = outcomes.get(AutomaticComponents.name)
+        settings = self.settings if found is None else self.settings.with_components(found.figures["n_components"])
         return {
-            "settings": self.settings.of_results(),
+            "settings": settings.of_results(),
             "source": described_source(self.source),
             "sources": [str(Path(path).resolve()) for path in self.paths],
         }
@@ -93,8 +104,10 @@ def chain(
     """
     found = measured(settings, source, done)
     provider, cut, seed = found.provider, found.partitions, settings.seed
-    n_clusters = (settings.n_clusters or settings.n_components) if uses(settings.method, "n_clusters") else None
-    model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed))
+    settings = settings.with_components(found.n_components)
+    n_clusters = (settings.n_clusters or settings.components) if uses(settings.method, "n_clusters") else None
+    counted = done(LandmarkCounts(provider, found.landmarks, cut)) if settings.counts_rows else None
+    model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed, counted))
     lengths = METHODS[settings.method].coordinates_are_lengths
     placing = Placing(
         provider, model, settings.diagonal_weight, lengths, cut, extra_columns=tuple(LOADED.trust_columns)
@@ -103,5 +116,5 @@ def chain(
     done(Calibrate(placing, embedded))
     done(Evaluate(placing, embedded, settings.n_neighbors, seed))
     turned = None if registration is None else done(registration(embedded))
-    done(Publish(embedded, cut, settings.n_components, placing.columns, turned, placing.coordinates, placing.flags))
+    done(Publish(embedded, cut, settings.components, placing.columns, turned, placing.coordinates, placing.flags))
     provider.warn()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.jobs.batches import AnyBatch, fitted_settings, own_key_of
 from pipeline.jobs.job import Runner
-from pipeline.jobs.plan import cut_rows, evaluated_count, kernel_choice, landmark_count, planned_landmarks
+from pipeline.jobs.plan import assumed, cut_rows, evaluated_count, kernel_choice, landmark_count, planned_landmarks
 from pipeline.methods import METHODS, SIMILARITIES
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import GraphSource, NewNodes
@@ -16,6 +16,7 @@ from pipeline.sources.objects import ObjectSource
 from pipeline.sources.partitions import RowPartitions
 from pipeline.sources.proximities import ProximitySource
 from pipeline.sources.source import Source
+from pipeline.stages.dimension import AutomaticComponents
 from pipeline.stages.graph import stages as graph
 from pipeline.stages.landmarks import Landmarks
 from pipeline.stages.place import ranks_of
@@ -51,38 +52,52 @@ def measuring_stages(settings: FitSettings, source: AnySource) -> list[type[Stag
     if isinstance(source, ObjectSource):
         return [ScanObjects, Landmarks, *([Subset] if settings.n_evaluated is not None else []), Compare]
     within = {graph.Probes: graph.RadiusProbes, graph.Neighbors: None, graph.Graph: graph.RadiusGraph}
-    stages = ALONG_NEIGHBORS if settings.is_geodesic else (Validate, Axes, Landmarks)
+    measuring = ALONG_NEIGHBORS[2:] if settings.is_geodesic else (Landmarks,)
+    stages: tuple[type[Stage], ...] = (Validate, Axes, AutomaticComponents, *measuring)
+    left_out = {Axes: settings.pca is None, AutomaticComponents: settings.n_components != "auto"}
     chosen = [stage if settings.radius is None else within.get(stage, stage) for stage in stages]
-    return [stage for stage in chosen if stage is not None and (stage is not Axes or settings.pca is not None)]
+    return [stage for stage in chosen if stage is not None and not left_out.get(stage)]
 
 
 def measured(settings: FitSettings, source: AnySource, done: Runner) -> Measured:
     """Run all stages up to what every point is to the landmarks."""
-    if settings.is_geodesic:
-        return _along_a_graph(settings, source, done)
+    if isinstance(source, GraphSource):
+        return _along_a_graph(settings, _precomputed_graph(settings, source, done), done)
     if isinstance(source, ProximitySource):
         return _precomputed(settings, source, done)
     if isinstance(source, ObjectSource):
         return _compared(settings, source, done)
-    return _vectors(settings, as_table(source), done)
+    return _points(settings, as_table(source), done)
 
 
 def _least_landmarks(settings: FitSettings, n_landmarks: int) -> int:
     """The fewest landmarks that will do where points repeat: all of them, if a number was asked for."""
-    return settings.n_components + 1 if settings.n_landmarks == "auto" else n_landmarks
+    return settings.components + 1 if settings.n_landmarks == "auto" else n_landmarks
 
 
 def _chosen(settings: FitSettings, candidates: Candidates, n_landmarks: int, done: Runner) -> Outcome:
     return done(Landmarks(candidates, n_landmarks, settings.selection, settings.seed))
 
 
-def _vectors(settings: FitSettings, source: Source, done: Runner) -> Measured:
-    cut = partitions_of(source, planned_landmarks(settings, source), settings.partition_mib)
+def _points(settings: FitSettings, source: Source, done: Runner) -> Measured:
+    planned = 0 if settings.is_geodesic else planned_landmarks(assumed(settings, source), source)
+    cut = partitions_of(source, planned, settings.partition_mib)
     data = _prepared(settings, source, cut, done)
+    if settings.n_components == "auto":
+        most = settings.most_components(*source.shape)
+        found = done(AutomaticComponents(data, settings.n_neighbors, most, settings.seed))
+        settings = settings.with_components(found.figures["n_components"])
+    if settings.is_geodesic:
+        return _along_a_graph(settings, _joined_points(settings, data, cut, done), done)
+    return _vectors(settings, data, cut, done)
+
+
+def _vectors(settings: FitSettings, data: PreparedSource, cut: RowPartitions, done: Runner) -> Measured:
     usable = int(data.validated.figures["n_rows"] - data.validated.figures["n_dropped_rows"])
     m = landmark_count(settings, usable, "rows are embedded")
     landmarks = _chosen(settings, VectorCandidates(data, cut, _least_landmarks(settings, m)), m, done)
-    return Measured(VectorRows(data, landmarks, settings.metric, kernel_choice(settings)), landmarks, cut)
+    provider = VectorRows(data, landmarks, settings.metric, kernel_choice(settings))
+    return Measured(provider, landmarks, cut, settings.components)
 
 
 def _prepared(settings: FitSettings, source: Source, cut: RowPartitions, done: Runner) -> PreparedSource:
@@ -101,7 +116,7 @@ def _precomputed(settings: FitSettings, source: ProximitySource, done: Runner) -
     affinity, nearest_own = settings.takes_affinities, METHODS[settings.method].returns_by_itself
     scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
     provider = PrecomputedRows(source, scanned, landmarks, similar, affinity, settings.own_key, nearest_own=nearest_own)
-    return Measured(provider, landmarks, cut)
+    return Measured(provider, landmarks, cut, settings.components)
 
 
 def _compared(settings: FitSettings, source: ObjectSource, done: Runner) -> Measured:
@@ -115,7 +130,8 @@ def _compared(settings: FitSettings, source: ObjectSource, done: Runner) -> Meas
         subset = done(Subset(landmarks, comparison, n_evaluated))
     compared = done(Compare(source, scanned, landmarks, comparison, subset))
     provider = ComparedRows(compared, landmarks, comparison.is_kernel, source.name)
-    return Measured(provider if subset is None else EstimatedRows(provider, subset), landmarks, cut)
+    estimated = provider if subset is None else EstimatedRows(provider, subset)
+    return Measured(estimated, landmarks, cut, settings.components)
 
 
 @dataclass(frozen=True)
@@ -134,25 +150,20 @@ class Joined:
     edges_from: str
 
 
-def _along_a_graph(settings: FitSettings, source: AnySource, done: Runner) -> Measured:
-    """Geodesic distances: a graph, its components, landmarks among its nodes, shortest paths from them."""
-    if isinstance(source, GraphSource):
-        joined = _precomputed_graph(settings, source, done)
-    else:
-        joined = _joined_points(settings, as_table(source), done)
+def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measured:
+    """Geodesic distances: the components of a graph, landmarks among its nodes, shortest paths from them."""
     cells, ordered, edges = joined.cells, joined.ordered, joined.graph
     components = done(graph.Components(cells, ordered, edges, settings.component_policy, joined.edges_from))
     m = landmark_count(settings, int(components.figures["n_kept"]), "distinct points are embedded")
     landmarks = _chosen(settings, NodeCandidates(cells, ordered, edges, components), m, done)
     rows = done(graph.Rows(ordered, joined.neighbors, edges, components, landmarks))
     provider = GeodesicRows(cells, ordered, joined.neighbors, edges, components, rows, joined.exponent)
-    return Measured(provider, landmarks, joined.partitions)
+    return Measured(provider, landmarks, joined.partitions, settings.components)
 
 
-def _joined_points(settings: FitSettings, source: Source, done: Runner) -> Joined:
+def _joined_points(settings: FitSettings, data: PreparedSource, cut: RowPartitions, done: Runner) -> Joined:
     """Points joined to their nearest, or to all within a radius."""
-    seed, cut = settings.seed, partitions_of(source, 0, settings.partition_mib)
-    data = _prepared(settings, source, cut, done)
+    seed = settings.seed
     cells = done(graph.Cells(data, cut, seed))
     ordered = done(graph.Order(done(graph.Assign(data, cut, cells)), cut.count, cut.rows_each))
     exponent = data.preprocessing.result_exponent

@@ -25,8 +25,8 @@ from pipeline.stages.stage import BASE, MIB, Cost, Shape, machine_memory
 from pipeline.stages.validate import point_dtype
 from pipeline.store import open_backend, run
 
-# How many neighbors a plan counts on within a radius.
-WITHIN_RADIUS = 30
+# How many neighbors a plan counts on within a radius, and how many components where the data is to say.
+WITHIN_RADIUS, COMPONENTS = 30, 10
 # A thread that computes shortest paths keeps the others of its process waiting.
 ONE_THREAD = ("rows",)
 
@@ -37,7 +37,7 @@ def method_choice(settings: FitSettings, exponent: int = 0) -> Choice:
     own_neighbors = uses(settings.method, "n_neighbors") and not settings.is_geodesic
     return Choice(
         method=settings.method,
-        n_components=settings.n_components,
+        n_components=settings.components,
         extension=settings.extension if settings.extension == "auto" else settings.chosen_extension,
         n_neighbors=settings.n_neighbors if own_neighbors else Choice.n_neighbors,
         gamma=gamma_in_unit(_gamma(settings), exponent) if uses(settings.method, "gamma") else None,
@@ -61,10 +61,17 @@ def _gamma(settings: FitSettings) -> float | None:
     return None if settings.gamma == "auto" else settings.gamma
 
 
+def assumed(settings: FitSettings, source: AnySource) -> FitSettings:
+    """The settings with the number of components that a plan counts on, where it is not known before the data is."""
+    if settings.n_components != "auto":
+        return settings
+    return settings.with_components(min(COMPONENTS, settings.most_components(n_points(source), n_columns(source))))
+
+
 def landmark_count(settings: FitSettings, n_distinct: int, where: str) -> int:
     """How many landmarks, now that it is known how many points there are to choose from."""
     why = f"{n_distinct} {where}"
-    d = checks.integer_in_range("n_components", settings.n_components, 1, n_distinct - 1, why)
+    d = checks.integer_in_range("n_components", settings.components, 1, n_distinct - 1, why)
     if settings.n_landmarks == "auto":
         return automatic_count(n_distinct, d)
     return checks.integer_in_range("n_landmarks", settings.n_landmarks, d + 1, n_distinct, why)
@@ -105,13 +112,15 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit will take on `n_workers` workers of `worker_memory` bytes each (None: not known)."""
+    """What a fit will take on `n_workers` workers of `worker_memory` bytes each (None: not known). `assumptions` are
+    about what only the data can tell."""
 
     stages: tuple[StagePlan, ...]
     n_workers: int
     n_threads: int
     worker_memory: int | None
     free_disk: int
+    assumptions: tuple[str, ...] = ()
 
     @property
     def disk(self) -> int:
@@ -159,7 +168,7 @@ class Plan:
 
 def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
     """What the costs of a fit depend on; rows count as distinct, and how many neighbors a radius gives is a guess."""
-    n, m, d = n_points(source), planned_landmarks(settings, source), settings.n_components
+    n, m, d = n_points(source), planned_landmarks(settings, source), settings.components
     cut = partitions_of(source, m, settings.partition_mib)
     shape = Shape(
         n_rows=n,

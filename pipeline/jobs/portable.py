@@ -159,16 +159,20 @@ def _anchored(job: ExportJob, space: GraphSpace, run_landmarks: Outcome, n_ancho
         outcomes[stage.name] = ran(stage)
         return outcomes[stage.name]
 
-    ledgers = {name: space.stages[name].ledger for name in ("model", "register") if name in space.stages}
+    kept = {
+        name: tuple(array for array in arrays if array in space.stages[name].ledger.vouched())
+        for name, arrays in ANCHORED.items()
+        if name in space.stages
+    }
     digests = {
-        name: [digest_of(ledger.read(array).read().tobytes()) for array in ANCHORED[name]]
-        for name, ledger in ledgers.items()
+        name: [digest_of(space.stages[name].ledger.read(array).read().tobytes()) for array in kept[name]]
+        for name in ("model", "register")
+        if name in kept
     }
     identity = job.identity(**digests)
     anchors = done(Anchors(space, run_landmarks, n_anchors, identity))
-    for name, arrays in ANCHORED.items():
-        if name in space.stages:
-            done(Copied(name, space.stages[name], arrays, identity))
+    for name, arrays in kept.items():
+        done(Copied(name, space.stages[name], arrays, identity))
     cells = done(AnchorCells(space, anchors))
     ordered = done(AnchorOrder(space, anchors, cells))
     recall = 1.0 if n_anchors <= MOST_SEARCHED else float(space.settings["recall"])

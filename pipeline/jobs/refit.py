@@ -76,7 +76,7 @@ class RefitJob(FitJob):
         def registration(embedded: Outcome) -> Stage:
             store = embedded.ledger.store
             landmarks, published = (StageLedger(store, name, self.base[name]) for name in ("landmarks", "publish"))
-            return Register(landmarks, published, embedded, self.settings.n_components)
+            return Register(landmarks, published, embedded, self.settings.components)
 
         chain(self.settings, self.source, checked, registration)
 

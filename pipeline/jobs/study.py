@@ -16,14 +16,14 @@ from pipeline.jobs import study_spaces as spaces
 from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.plan import cores, kernel_choice, method_choice
 from pipeline.methods import DISSIMILARITIES
-from pipeline.numerics.dimension import Dimension, dimension_of_points
+from pipeline.numerics.dimension import Dimension, automatic_components, dimension_of_points
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma, distances, gamma_in_unit
 from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
 from pipeline.settings import FitSettings, StudySettings
-from pipeline.sources.inputs import AnySource, n_points
+from pipeline.sources.inputs import AnySource, n_columns, n_points
 from pipeline.types import IntArray
 
 Say = Callable[[str], None]
@@ -59,6 +59,7 @@ class Study:
     n_rows: int
     n_training: int
     n_held_out: int
+    n_components: int
     measure: str
     trials: tuple[Trial, ...]
     left_out: tuple[str, ...]
@@ -99,25 +100,36 @@ def study(settings: StudySettings, say: Say = lambda _: None, data: object | Non
     _require_room(settings, *spaces.sample_sizes(settings, n_points(source)))
     sample = spaces.drawn_sample(settings, source)
     _require_room(settings, sample.n_training, sample.n_held_out)
-    return _Studying(settings, source, sample, say).study()
+    dimension = _dimension(settings, sample)
+    if settings.n_components == "auto":
+        most = settings.most_components(sample.n_training, n_columns(source))
+        settings = settings.with_components(automatic_components(dimension, sample.n_training, most))
+    return _Studying(settings, source, sample, dimension, say).study()
+
+
+def _dimension(settings: StudySettings, sample: spaces.Sample) -> Dimension | None:
+    """Of the sample, where its rows are points."""
+    if settings.input == DISSIMILARITIES or (settings.metric != "euclidean" and settings.n_components != "auto"):
+        return None
+    return dimension_of_points(sample.values[: sample.n_training], settings.n_neighbors)
 
 
 def tried_landmarks(settings: StudySettings, n_training: int, n_rows: int) -> tuple[int, ...]:
     """Numbers of landmarks to try: those that are asked for, or doubling ones and what `auto` takes of all rows."""
     if settings.tried_landmarks:
         return settings.tried_landmarks
-    least = min(n_training, max(LEAST_LANDMARKS, PER_COMPONENT * (settings.n_components + 1)))
+    least = min(n_training, max(LEAST_LANDMARKS, PER_COMPONENT * (settings.components + 1)))
     doubling = (m for m in (least << i for i in range(DOUBLINGS)) if m <= n_training // SHARE_OF_SAMPLE)
-    automatic = automatic_count(n_rows, settings.n_components)
+    automatic = automatic_count(n_rows, settings.components)
     return tuple(sorted({least, *doubling, *([automatic] if automatic <= n_training // 2 else [])}))
 
 
 def _require_room(settings: StudySettings, n_training: int, n_held_out: int) -> None:
     """Refuse what a sample of so many points has no room for."""
     limits = {
-        "landmarks": (settings.tried_landmarks, settings.n_components + 1, n_training, "points to choose among"),
+        "landmarks": (settings.tried_landmarks, settings.least_components + 1, n_training, "points to choose among"),
         "neighbors": (settings.tried_neighbors, 1, n_training - 1, "others to each point"),
-        "n_components": ((settings.n_components,), 1, n_training - 1, "points to choose among but one"),
+        "n_components": ((settings.least_components,), 1, n_training - 1, "points to choose among but one"),
     }
     for name, (values, low, high, what) in limits.items():
         for value in values:
@@ -131,8 +143,11 @@ def _require_room(settings: StudySettings, n_training: int, n_held_out: int) -> 
 class _Studying:
     """A study under way."""
 
-    def __init__(self, settings: StudySettings, source: AnySource, sample: spaces.Sample, say: Say) -> None:
+    def __init__(
+        self, settings: StudySettings, source: AnySource, sample: spaces.Sample, dimension: Dimension | None, say: Say
+    ) -> None:
         self._settings, self._source, self._sample, self._say = settings, source, sample, say
+        self._dimension_of_sample = dimension
         self._sizes = tried_landmarks(settings, sample.n_training, n_points(source))
         self._measure = measure_of(settings.method)
         self._left_out: list[str] = []
@@ -152,20 +167,14 @@ class _Studying:
             n_rows=n_rows,
             n_training=self._sample.n_training,
             n_held_out=self._sample.n_held_out,
+            n_components=self._settings.components,
             measure=self._measure.__name__,
             trials=tuple(trials),
             left_out=tuple(self._left_out),
-            automatic=automatic_count(n_rows, self._settings.n_components),
+            automatic=automatic_count(n_rows, self._settings.components),
             gamma=self._found_gamma,
-            intrinsic_dimension=self._dimension,
+            intrinsic_dimension=self._dimension_of_sample,
         )
-
-    @property
-    def _dimension(self) -> Dimension | None:
-        """Of the sample, where its rows are points."""
-        if self._settings.input == DISSIMILARITIES or self._settings.metric != "euclidean":
-            return None
-        return dimension_of_points(self._sample.values[: self._sample.n_training], self._settings.n_neighbors)
 
     def _trials(self, space: spaces.Paths | spaces.Direct, k: int | None) -> list[Trial]:
         """Every combination with so many neighbors, measured together."""
@@ -205,7 +214,8 @@ class _Studying:
     def _error(self, choice: Choice, measured: spaces.Measured, places: IntArray) -> float:
         """The error with the landmarks at some places among the candidates."""
         placed, d = np.flatnonzero(measured.placed), choice.n_components
-        model = fitted_model(choice, measured.between[np.ix_(places, places)])
+        weights = measured.counts(places) if self._settings.counts_rows else None
+        model = fitted_model(choice, measured.between[np.ix_(places, places)], weights)
         answers = weighted_answers(model, self._settings.diagonal_weight)
         both = answers.of(measured.to_candidates[np.ix_(placed, places)]).coordinates
         coordinates = both[:, d:] if self._settings.chosen_extension == "restricted" else both[:, :d]
@@ -221,11 +231,13 @@ class _Studying:
     def _space(self) -> spaces.Paths | spaces.Direct:
         settings, n, values = self._settings, self._sample.n_training, self._sample.values
         if settings.input == DISSIMILARITIES:
-            return spaces.Direct(np.arange(len(values)), n, lambda rows, columns: values[np.ix_(rows, columns)])
+            given = np.arange(len(values))
+            return spaces.Direct(given, n, lambda rows, columns: values[np.ix_(rows, columns)], settings.counts_rows)
         if settings.is_geodesic:
-            return spaces.Paths(values, n, settings.component_policy, max(settings.tried_neighbors), cores())
+            most = max(settings.tried_neighbors)
+            return spaces.Paths(values, n, settings.component_policy, most, cores(), settings.counts_rows)
         compare = partial(distances, settings.metric) if self._kernel is None else self._kernel.dissimilarities
-        return spaces.Direct(values, n, compare)
+        return spaces.Direct(values, n, compare, settings.counts_rows)
 
     @property
     def _exponent(self) -> int:

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.dimension import SAMPLING, rows_per_block, spread_rows
 from pipeline.numerics.geodesics.graph import (
     ComponentPolicy,
     Connected,
@@ -25,17 +26,17 @@ from pipeline.numerics.geodesics.graph import (
 from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_rows
 from pipeline.numerics.landmarks.sampling import random_landmarks
+from pipeline.numerics.landmarks.weights import NearestLandmarks, landmark_counts
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.settings import StudySettings
 from pipeline.sources import Source
 from pipeline.sources.inputs import AnySource, as_table
+from pipeline.sources.partitions import read_rows
 from pipeline.sources.proximities import ProximitySource, landmark_dissimilarities
 from pipeline.stages.validate import point_dtype, usable_rows
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
 
-# A source of up to a million rows is read as a whole.
-MOST_BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 256, 4096, 1 << 25
 # What a sample may take in memory, in double precision.
 MOST_BYTES = 1 << 31
 # Of few rows so many are held out: one in five.
@@ -43,8 +44,6 @@ HELD_OUT_SHARE = 5
 # Fewer say nothing.
 LEAST_ROWS = 20
 LISTED_ROWS = 5
-# Not the seed of anything else that is drawn.
-SAMPLING = 7
 # Selections whose landmarks are the first of a longer list.
 NESTED = ("maxmin", "trace")
 # Points that a study chooses among by trace, which takes a product of matrices of that size.
@@ -85,25 +84,6 @@ def sample_sizes(settings: StudySettings, n_points: int) -> tuple[int, int]:
     return min(settings.sample, n_points - n_held_out), n_held_out
 
 
-def spread_rows(n_rows: int, n_wanted: int, block_rows: int, seed: int) -> IntArray:
-    """Rows, rising, drawn from blocks that are spread over all: one at random in each of up to 256 equal parts."""
-    rng = np.random.default_rng([SAMPLING, seed])
-    n_blocks = min(MOST_BLOCKS, -(-n_rows // block_rows))
-    bounds = (np.arange(n_blocks + 1) * n_rows) // n_blocks
-    blocks = []
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        start = first + int(rng.integers(max(1, last - first - block_rows + 1)))
-        blocks.append(np.arange(start, min(start + block_rows, last)))
-    pool = np.concatenate(blocks)
-    return np.sort(rng.choice(pool, min(len(pool), n_wanted), replace=False))
-
-
-def read_rows(source: Source, rows: IntArray, block_rows: int) -> AnyArray:
-    """Rows with these numbers, rising, read in pieces of no more than so many."""
-    pieces = np.split(rows, np.flatnonzero(np.diff(rows // block_rows)) + 1)
-    return np.concatenate([source.read(int(piece[0]), int(piece[-1]) + 1)[piece - piece[0]] for piece in pieces])
-
-
 def _of_vectors(settings: StudySettings, source: Source) -> Sample:
     n_rows, n_columns = source.shape
     wanted = sum(sample_sizes(settings, n_rows))
@@ -112,7 +92,7 @@ def _of_vectors(settings: StudySettings, source: Source) -> Sample:
             f"sample={settings.sample} and held_out={settings.held_out} rows of {n_columns} columns take more than "
             f"{MOST_BYTES >> 20} MiB; lower them, or choose fewer columns."
         )
-    block_rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * n_columns)))
+    block_rows = rows_per_block(n_columns)
     rows = spread_rows(n_rows, wanted, block_rows, settings.seed)
     values = read_rows(source, rows, block_rows)
     usable = usable_rows(values)
@@ -169,12 +149,22 @@ def _preprocessing(settings: StudySettings, source: Source, values: AnyArray) ->
 
 class Measured(NamedTuple):
     """Dissimilarities between training points that may become landmarks (u, u), of held-out points to them (h, u) and
-    between held-out points (h, h); `placed` (h,) are those that an extension would place."""
+    between held-out points (h, h); `placed` (h,) are those that an extension would place. Where landmarks are weighted,
+    also of all training points to them, `training` (t, u), among which they are at `places` (u,)."""
 
     between: FloatArray
     to_candidates: FloatArray
     among: FloatArray
     placed: BoolArray
+    training: AnyArray
+    places: IntArray
+
+    def counts(self, chosen: IntArray) -> IntArray:
+        """How many training points each of some landmarks (m,) stands for."""
+        rows, n_points = self.places[chosen], len(self.training)
+        nearest = NearestLandmarks(rows, n_points)
+        nearest.add(np.ascontiguousarray(self.training[:, chosen]))
+        return landmark_counts(nearest.places, np.arange(n_points), rows, np.ones(n_points, np.int64))
 
 
 class Paths:
@@ -183,8 +173,15 @@ class Paths:
     nearer to the truth."""
 
     def __init__(
-        self, points: AnyArray, n_training: int, policy: ComponentPolicy, most_neighbors: int, n_jobs: int
+        self,
+        points: AnyArray,
+        n_training: int,
+        policy: ComponentPolicy,
+        most_neighbors: int,
+        n_jobs: int,
+        are_counted: bool = False,
     ) -> None:
+        self._are_counted = are_counted
         self._points, self._n, self._policy, self._n_jobs = points, n_training, policy, n_jobs
         self._lists = neighbors_within(points[:n_training], most_neighbors, n_jobs)
         self._lists_of_all = neighbors_within(points, most_neighbors, n_jobs)
@@ -203,14 +200,18 @@ class Paths:
         neighbors = nodes[places]
         between = np.empty((len(candidates), len(candidates)))
         to_candidates = np.empty((len(neighbors), len(candidates)))
+        counted = nodes if self._are_counted else nodes[:0]
+        training = np.empty((len(counted), len(candidates)), np.float32)
 
         def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
+            training[:, batch] = lengths[place_of[counted]]
             between[batch] = lengths[place_of[candidates]].T
             to_candidates[:, batch] = rows_through_neighbors(apart, place_of[neighbors], lengths)
 
         each_search(self._connected[n_neighbors].graph, candidates, take, self._n_jobs)
         among, reached = self._among(n_neighbors)
-        return Measured(between, to_candidates, among, reached & self._nearest_are_kept(nodes, apart[:, 0]))
+        placed = reached & self._nearest_are_kept(nodes, apart[:, 0])
+        return Measured(between, to_candidates, among, placed, training, np.searchsorted(nodes, candidates))
 
     def _among(self, n_neighbors: int) -> tuple[FloatArray, BoolArray]:
         connected = self._graph(self._points, self._lists_of_all, n_neighbors)
@@ -235,8 +236,8 @@ class Paths:
 class Direct:
     """The same with dissimilarities that are had between any two points, computed or looked up."""
 
-    def __init__(self, points: AnyArray, n_training: int, compare: Compare) -> None:
-        self._points, self._n, self._compare = points, n_training, compare
+    def __init__(self, points: AnyArray, n_training: int, compare: Compare, are_counted: bool = False) -> None:
+        self._points, self._n, self._compare, self._are_counted = points, n_training, compare, are_counted
 
     def nodes(self, _: int) -> IntArray:
         return np.arange(self._n)
@@ -247,7 +248,8 @@ class Direct:
             self._compare(*pair) for pair in ((landmarks, landmarks), (held_out, landmarks), (held_out, held_out))
         )
         everyone = np.ones(len(held_out), dtype=np.bool_)
-        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, everyone)
+        training = self._compare(self._points[: self._n if self._are_counted else 0], landmarks)
+        return Measured((between + between.T) / 2, to_candidates, (among + among.T) / 2, everyone, training, candidates)
 
 
 class Chooser:

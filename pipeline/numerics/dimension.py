@@ -1,4 +1,5 @@
-"""How many dimensions data has near each point, by the distances to nearest neighbors, with 95% intervals.
+"""How many dimensions data has near each point, by the distances to nearest neighbors, with 95% intervals; and how many
+components `n_components="auto"` takes: the estimate by the two nearest neighbors of a sample, rounded.
 
 In d dimensions the number of points within a distance r grows like r^d, as long as the density hardly changes among the
 neighbors. T_j is the distance of a point to its j-th nearest neighbor.
@@ -27,7 +28,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.numerics.statistics import NORMAL_95, Estimate
-from pipeline.types import AnyArray, FloatArray
+from pipeline.types import AnyArray, FloatArray, IntArray
 
 KEPT_SHARE = 0.9
 LEAST_POINTS = 20
@@ -35,6 +36,11 @@ POINTS_PER_BLOCK = 1024
 # Variance of an estimate relative to that from neighborhoods that do not overlap: 1.4 to 1.7 for two_nearest, 1.5 to
 # 2.1 for maximum_likelihood, seen in samples of 1,000 points of planes and spheres.
 OVERLAP = 2.0
+# The sample that says how many components there are to be: of so many rows and at most 256 MB, from so many blocks.
+AUTOMATIC_ROWS, AUTOMATIC_BYTES = 10_000, 1 << 28
+MOST_BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 256, 4096, 1 << 25
+# Not the seed of anything else that is drawn.
+SAMPLING = 7
 
 
 class Dimension(NamedTuple):
@@ -51,6 +57,41 @@ def described_dimension(found: Dimension | None) -> dict[str, Any] | None:
         return None
     two, likelihood, n_points = found
     return {"two_nearest": two._asdict(), "maximum_likelihood": likelihood._asdict(), "n_points": n_points}
+
+
+def automatic_components(found: Dimension | None, n_rows: int, most: int) -> int:
+    """How many components to take for an estimate from a sample of so many rows: the nearest whole number, at least 1
+    and no more than `most`. The sample's neighbors are farther apart than those of all rows, so noise weighs less."""
+    if found is None:
+        raise InvalidInputError(
+            f"n_components='auto' needs an estimate of the intrinsic dimension, and {n_rows} rows give none: at least "
+            f"{LEAST_POINTS} distinct rows are needed, whose neighbors are not all equally far; use a number."
+        )
+    return min(most, max(1, math.floor(found.two_nearest.value + 0.5)))
+
+
+def automatic_rows(n_rows: int, n_columns: int, seed: int) -> IntArray:
+    """The rows, rising, of a source of this shape that the automatic number of components is found from."""
+    wanted = max(LEAST_POINTS, min(AUTOMATIC_ROWS, AUTOMATIC_BYTES // (8 * n_columns)))
+    return spread_rows(n_rows, wanted, rows_per_block(n_columns), seed)
+
+
+def rows_per_block(n_columns: int) -> int:
+    """How many rows of so many columns are read together when a sample is drawn."""
+    return max(1, min(BLOCK_ROWS, BLOCK_BYTES // (8 * n_columns)))
+
+
+def spread_rows(n_rows: int, n_wanted: int, block_rows: int, seed: int) -> IntArray:
+    """Rows, rising, drawn from blocks that are spread over all: one at random in each of up to 256 equal parts."""
+    rng = np.random.default_rng([SAMPLING, seed])
+    n_blocks = min(MOST_BLOCKS, -(-n_rows // block_rows))
+    bounds = (np.arange(n_blocks + 1) * n_rows) // n_blocks
+    blocks = []
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        start = first + int(rng.integers(max(1, last - first - block_rows + 1)))
+        blocks.append(np.arange(start, min(start + block_rows, last)))
+    pool = np.concatenate(blocks)
+    return np.sort(rng.choice(pool, min(len(pool), n_wanted), replace=False))
 
 
 def dimension_of_points(points: AnyArray, n_neighbors: int) -> Dimension | None:

@@ -11,9 +11,15 @@ mean(a_2) - g/2 = mean(a_2 - mean_i) + g/2. Projection is y = c / lam: Gower's f
 Nystrom extension, least squares on X and distance-based triangulation alike [T eq. 4, 7, 8; G eq. 39, 60; B eq. 11,
 15]. ([G eq. 41] is printed with unsquared distances and a scalar average.) It ignores whatever lies outside the
 landmarks' space.
+
+With `weights` w (m,) of mean 1 and W = diag(w), landmark i counts as w_i points: means are weighted, mean_i =
+(Delta_2 w)_i / m, and (lam, U) are eigenpairs of W^1/2 B W^1/2, so that X = W^-1/2 U sqrt(lam) has X'WX = diag(lam).
+All formulas hold with X'W for X' and weighted means. X is what it would be if landmarks were repeated as often as they
+count.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -24,6 +30,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.landmarks.weights import relative_weights
 from pipeline.types import AnyArray, FloatArray
 
 
@@ -32,7 +39,8 @@ class LandmarkModel:
     """The landmarks' classical scaling: all that placing a new point needs, and its spectrum. `spectrum` (m,) holds
     every eigenvalue of B, largest first; geodesic Gram matrices have negative ones. `constant` c is what was added to
     dissimilarities between different objects; those of new points are given without it, and get it as the moments say.
-    In a `signed` model squared dissimilarities may be negative, as indefinite similarities make them."""
+    In a `signed` model squared dissimilarities may be negative, as indefinite similarities make them. `weights` (m,),
+    of mean 1, say how much each landmark counts; with None all count the same. Means and spectrum are weighted."""
 
     coordinates: FloatArray
     eigenvalues: FloatArray
@@ -41,6 +49,13 @@ class LandmarkModel:
     spectrum: FloatArray
     constant: float = 0.0
     signed: bool = False
+    weights: FloatArray | None = None
+
+    @cached_property
+    def factors(self) -> FloatArray:
+        """W (X, e), (m, d + 1): what the moments multiply the landmarks' terms by."""
+        plain = np.column_stack([self.coordinates, np.ones(self.n_landmarks)])
+        return plain if self.weights is None else plain * self.weights[:, None]
 
     @property
     def n_landmarks(self) -> int:
@@ -67,35 +82,64 @@ class LandmarkModel:
 
 
 def classical_mds(
-    squared_dissimilarities: ArrayLike, n_components: int, signed: bool = False, constant: float = 0.0
+    squared_dissimilarities: ArrayLike,
+    n_components: int,
+    signed: bool = False,
+    constant: float = 0.0,
+    weights: ArrayLike | None = None,
 ) -> LandmarkModel:
     """Embed m objects by their (m, m) squared dissimilarities, negative only if `signed`: X = U sqrt(lam) of B. They
-    include the `constant` that was added to dissimilarities, if any. All eigenvalues are computed: the negative mass
-    and the number of usable components need them, and the first components then have the same bytes for any
-    `n_components`. Memory: three (m, m) float64 arrays."""
+    include the `constant` that was added to dissimilarities, if any. With positive `weights` (m,), of which only the
+    ratios matter, object i counts as weights_i copies of it, which are the constant apart. All eigenvalues are
+    computed: the negative mass and the number of usable components need them, and the first components then have the
+    same bytes for any `n_components`. Memory: three (m, m) float64 arrays."""
     delta2 = checks.squared_dissimilarity_matrix("squared_dissimilarities", squared_dissimilarities, signed)
-    m = len(delta2)
-    if m < 2:
-        raise InvalidInputError("squared_dissimilarities holds 1 object; at least 2 are needed to embed anything.")
-    d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} objects")
-    if not delta2.any():
-        raise InvalidInputError(
-            "squared_dissimilarities are all zero: every object is the same, so there is nothing to embed; "
-            "use objects that differ."
-        )
-    row_means, grand_mean = delta2.mean(axis=1), float(delta2.mean())
-    spectrum, vectors = eigenpairs(double_centered(delta2))
+    d, w = _checked_sizes(delta2, n_components), None if weights is None else relative_weights(weights, len(delta2))
+    if w is not None:
+        # The mean over pairs of w_i copies: each is c from all but itself.
+        np.fill_diagonal(delta2, constant**2 * (1 - 1 / w))
+    row_means = _means(delta2, w)
+    grand_mean = float(delta2.mean() if w is None else _means(row_means, w))
+    spectrum, vectors = eigenpairs(double_centered(delta2, w))
     _require_usable(d, spectrum, constant)
-    eigenvalues = spectrum[:d].copy()
+    eigenvalues, axes = spectrum[:d].copy(), vectors[:, :d]
     return LandmarkModel(
-        coordinates=np.ascontiguousarray(with_fixed_signs(vectors[:, :d]) * np.sqrt(eigenvalues)),
+        coordinates=np.ascontiguousarray(with_fixed_signs(_unweighted(axes, w)) * np.sqrt(eigenvalues)),
         eigenvalues=eigenvalues,
         row_means=row_means,
         grand_mean=grand_mean,
         spectrum=spectrum,
         constant=constant,
         signed=signed,
+        weights=w,
     )
+
+
+def _checked_sizes(squared_dissimilarities: FloatArray, n_components: int) -> int:
+    """The number of components, if so many objects that differ can have it."""
+    m = len(squared_dissimilarities)
+    if m < 2:
+        raise InvalidInputError("squared_dissimilarities holds 1 object; at least 2 are needed to embed anything.")
+    d = checks.integer_in_range("n_components", n_components, 1, m - 1, f"fewer than the {m} objects")
+    if not squared_dissimilarities.any():
+        raise InvalidInputError(
+            "squared_dissimilarities are all zero: every object is the same, so there is nothing to embed; "
+            "use objects that differ."
+        )
+    return d
+
+
+def _means(values: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """Means along the last axis, of objects that count as much as their weights say."""
+    if weights is None:
+        return np.asarray(values.mean(axis=-1))
+    # No product of BLAS: its bytes depend on the number of threads.
+    return np.asarray((values * weights).sum(axis=-1) / len(weights))
+
+
+def _unweighted(vectors: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """W^-1/2 U."""
+    return vectors if weights is None else vectors / np.sqrt(weights)[:, None]
 
 
 def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -106,10 +150,12 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     return eigenvalues[::-1].copy(), vectors[:, ::-1]
 
 
-def double_centered(squared_dissimilarities: FloatArray) -> FloatArray:
-    """B = -1/2 P Delta_2 P with P = I - ee'/m, exactly symmetric if the argument is [T fig. 2]."""
-    means = squared_dissimilarities.mean(axis=1)
-    return np.asarray(-0.5 * (squared_dissimilarities - (means[:, None] + means) + means.mean()))
+def double_centered(squared_dissimilarities: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """B = -1/2 P Delta_2 P with P = I - ee'/m, exactly symmetric if the argument is [T fig. 2]. With weights of mean 1
+    W^1/2 B W^1/2, where B = -1/2 (I - ew'/m) Delta_2 (I - we'/m)."""
+    means = _means(squared_dissimilarities, weights)
+    centered = np.asarray(-0.5 * (squared_dissimilarities - (means[:, None] + means) + _means(means, weights)))
+    return centered if weights is None else centered * np.sqrt(np.multiply.outer(weights, weights))
 
 
 def with_fixed_signs(vectors: FloatArray) -> FloatArray:
@@ -170,7 +216,7 @@ def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> M
         checks.require_nonnegative("squared_to_landmarks", squared)
     sums = np.zeros((model.n_components + 1, len(squared)))
     values = np.sqrt(squared) if model.constant else squared
-    _add_squares(values, not model.constant, model.constant, model.coordinates, model.row_means, sums)
+    _add_squares(values, not model.constant, model.constant, model.factors, model.row_means, sums)
     moments = _from_sums(model, sums)
     # Checking the d + 1 sums is enough: NaN or infinity among the m entries always reaches them.
     if not _are_usable(moments):
@@ -198,8 +244,8 @@ class MomentSums:
         """Add the dissimilarities (p, b) to the next b landmarks, not squared; signed roots if the model is signed."""
         landmarks = slice(self._n_added, self._n_added + to_landmarks.shape[1])
         model = self._model
-        coordinates, row_means = model.coordinates[landmarks], model.row_means[landmarks]
-        _add_squares(to_landmarks, False, model.constant, coordinates, row_means, self._sums)
+        factors, row_means = model.factors[landmarks], model.row_means[landmarks]
+        _add_squares(to_landmarks, False, model.constant, factors, row_means, self._sums)
         self._n_added = landmarks.stop
 
     def moments(self) -> Moments:
@@ -220,7 +266,8 @@ def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
     With a constant c, every dissimilarity to a landmark is c larger, one of zero as well, while between landmarks those
     of objects to themselves stay 0. A landmark's row is therefore off by c^2 at one entry: its sums give (lam_k -
     c^2/2) / lam_k of its c_k, and c^2/m more than its beta. Both are corrected, for every point alike, so that
-    landmarks return to themselves and nothing jumps beside them.
+    landmarks return to themselves and nothing jumps beside them. (With weights beta is that of a copy of the landmark,
+    which is c^2/2 (1 - 1/w_i) farther from the center than the mean of its w_i copies.)
     """
     inner = np.ascontiguousarray(-0.5 * sums[:-1].T)
     beta = sums[-1] / model.n_landmarks + model.grand_mean / 2
@@ -236,23 +283,23 @@ def _are_usable(moments: Moments) -> bool:
 
 @compiled
 def _add_squares(
-    to_landmarks: AnyArray, squared: bool, constant: float, coordinates: AnyArray, row_means: AnyArray, sums: AnyArray
+    to_landmarks: AnyArray, squared: bool, constant: float, factors: AnyArray, row_means: AnyArray, sums: AnyArray
 ) -> None:
-    """sums[k] += (to_landmarks^2 - row_means) @ coordinates[:, k]; the last row of sums takes 1 as its coordinate.
-    Unless the dissimilarities are `squared`, the constant is added, and squares keep the sign. Sums are vectorized
-    across points, never across landmarks, which are added in order."""
+    """sums[k] += (to_landmarks^2 - row_means) @ factors[:, k]. Unless the dissimilarities are `squared`, the constant
+    is added, and squares keep the sign. Sums are vectorized across points, never across landmarks, which are added in
+    order."""
     n_points, n_landmarks = to_landmarks.shape
-    d = coordinates.shape[1]
-    factors = np.ones((-(-n_landmarks // LANDMARKS_PER_PASS) * LANDMARKS_PER_PASS, d + 1))
-    factors[:n_landmarks, :d], factors[n_landmarks:] = coordinates, 0.0
-    terms, totals = np.zeros((LANDMARKS_PER_PASS, POINTS_PER_BLOCK)), np.empty((d + 1, POINTS_PER_BLOCK))
+    n_sums = factors.shape[1]
+    padded = np.zeros((-(-n_landmarks // LANDMARKS_PER_PASS) * LANDMARKS_PER_PASS, n_sums))
+    padded[:n_landmarks] = factors
+    terms, totals = np.zeros((LANDMARKS_PER_PASS, POINTS_PER_BLOCK)), np.empty((n_sums, POINTS_PER_BLOCK))
     for first in range(0, n_points, POINTS_PER_BLOCK):
         size = min(POINTS_PER_BLOCK, n_points - first)
         totals[:, :size] = sums[:, first : first + size]
         for i in range(0, n_landmarks, LANDMARKS_PER_PASS):
             _fill_terms(terms, to_landmarks, first, size, i, squared, constant, row_means)
-            for k in range(d + 1):
-                x = factors[i : i + LANDMARKS_PER_PASS, k]
+            for k in range(n_sums):
+                x = padded[i : i + LANDMARKS_PER_PASS, k]
                 _add_terms(totals[k], terms, size, x[0], x[1], x[2], x[3])
         sums[:, first : first + size] = totals[:, :size]
 

@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from pipeline.errors import InvalidInputError
-from pipeline.settings.fit import EXECUTION, TLS_FILES, ClusterSettings, FitSettings, JobSettings, MethodSettings
+from pipeline.settings.base import EXECUTION, TLS_FILES, ClusterSettings, JobSettings
+from pipeline.settings.fit import FitSettings, MethodSettings
 from pipeline.settings.jobs import ExtendSettings, InvertSettings, RefitSettings, StudySettings
 
 __all__ = [

@@ -1,162 +1,44 @@
-"""The settings of a fit, and what those of all jobs share: how a field is declared, where the work runs, plugins."""
+"""The settings of a fit."""
 
-import re
-from collections.abc import Collection, Iterable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from pipeline import methods
 from pipeline.errors import InvalidInputError
-from pipeline.methods import EXTENSIONS, IMPORTABLE, INPUTS, KERNELS, METHODS, METRICS, RANGES, SELECTIONS, SIMILARITIES
-from pipeline.plugins import load
+from pipeline.methods import (
+    EXTENSIONS,
+    IMPORTABLE,
+    INPUTS,
+    KERNELS,
+    LANDMARK_WEIGHTS,
+    METHODS,
+    METRICS,
+    SELECTIONS,
+    SIMILARITIES,
+)
+from pipeline.settings.base import (
+    DATA,
+    EXECUTION,
+    GRAPH,
+    LANDMARKS,
+    METHOD,
+    MISSING,
+    PLACEMENT,
+    FrozenSettings,
+    JobSettings,
+    option,
+    required,
+    within,
+)
 
-# Groups of settings, for the help of a command.
-DATA, GRAPH, LANDMARKS, METHOD, PLACEMENT = "Data", "Graph", "Landmarks", "Method", "Placement"
-QUERIES, INTERPOLATION, STUDY, EXECUTION = "Queries", "Interpolation", "Study", "Execution"
-TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
-MISSING = "Rows with NaN or infinite entries: refuse the source, or drop them (their results are NaN)."
 # Row and node number share the 63 bits of a key in the neighbor search.
 MOST_ROWS = 2**31
+# Settings that earlier states of this version did not have, with defaults that change nothing.
+LATER = ("plugins", "landmark_weights")
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
-
-
-def option(group: str, default: Any, description: str, **limits: Any) -> Any:
-    """A field with a default; its description is the option's help."""
-    return Field(default, description=description, json_schema_extra={"group": group}, **limits)
-
-
-def required(group: str, description: str) -> Any:
-    """A field that must be given."""
-    return Field(description=description, json_schema_extra={"group": group})
-
-
-def within(name: str) -> dict[str, Any]:
-    """The registry's range for a setting, as arguments of a field."""
-    valid = RANGES[name]
-    finite = {} if valid.whole else {"allow_inf_nan": False}
-    upper = {} if valid.high is None else {"le": valid.high}
-    return {"gt" if valid.above else "ge": valid.low, **upper, **finite}
-
-
-def split(value: str | Iterable[object]) -> tuple[str, ...]:
-    """Names in a list, or separated by commas."""
-    if isinstance(value, str):
-        return tuple(name.strip() for name in value.split(",") if name.strip())
-    return tuple(map(str, value))
-
-
-def _takes_numbers(annotation: object) -> bool:
-    return annotation in (int, float) or any(_takes_numbers(part) for part in get_args(annotation))
-
-
-class FrozenSettings(BaseModel):
-    """Settings that cannot be changed, do not accept unknown names, and do not take true for 1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def changed(self, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Those of some settings that are not as they would be anyway, with their values."""
-        fields = type(self).model_fields
-        return ((name, value) for name in names if (value := getattr(self, name)) != fields[name].default)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_value(cls, value: object, info: ValidationInfo) -> object:
-        if isinstance(value, bool) and _takes_numbers(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("a number is needed")
-        return value
-
-
-class ClusterSettings(FrozenSettings):
-    """Where the work runs; no result depends on it. The table `[cluster]` of a TOML file."""
-
-    kind: Literal["serial", "local", "address"] = option(
-        EXECUTION, "local", "Run in this process, on workers started on this machine, or on a running Dask scheduler."
-    )
-    n_workers: int | None = option(
-        EXECUTION, None, "Workers to start [default: one per core], or to wait for at an address [default: 1].", ge=1
-    )
-    threads_per_worker: int = option(EXECUTION, 1, "Threads (partitions at a time) of each worker.", ge=1, le=256)
-    memory_mib: int | None = option(
-        EXECUTION,
-        None,
-        "Memory limit of each worker in MiB. [default: machine memory / workers]",
-        ge=256,
-    )
-    address: str | None = option(EXECUTION, None, "Address of the Dask scheduler, such as tls://host:8786.")
-    tls_ca: str | None = option(EXECUTION, None, "CA certificate file of the cluster.")
-    tls_cert: str | None = option(EXECUTION, None, "Certificate file of this client.")
-    tls_key: str | None = option(EXECUTION, None, "Private key file of this client.")
-    allow_unencrypted: bool = option(EXECUTION, False, "Allow a connection to another machine without TLS.")
-    wait_seconds: int = option(EXECUTION, 120, "Seconds to wait for workers before giving up.", ge=1)
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        of_address = ("address", *TLS_FILES, "allow_unencrypted")
-        if self.kind == "address":
-            self._check_address()
-            of_others = ["threads_per_worker", "memory_mib"]
-        else:
-            of_others = [*of_address, *(("n_workers", "threads_per_worker", "memory_mib") * (self.kind == "serial"))]
-        for name, value in self.changed(of_others):
-            raise ValueError(f"{name}={value!r} does not go with kind={self.kind!r}; leave it out")
-        return self
-
-    def _check_address(self) -> None:
-        if self.address is None:
-            raise ValueError("kind='address' needs the address of a Dask scheduler")
-        if self.address.startswith("tls://"):
-            absent = [name for name in TLS_FILES if getattr(self, name) is None]
-            if absent:
-                raise ValueError(f"address={self.address!r} needs {', '.join(absent)}")
-        elif not (_is_loopback(self.address) or self.allow_unencrypted):
-            raise ValueError(
-                f"address={self.address!r} is another machine and not encrypted: use tls:// with "
-                f"{', '.join(TLS_FILES)}, or set allow_unencrypted if the network is yours alone"
-            )
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    return host in ("localhost", "::1") or re.fullmatch(r"127(\.[0-9]+){3}", host) is not None
-
-
-class JobSettings(FrozenSettings):
-    """Settings of every command that computes something."""
-
-    # The command's table in a TOML file; a fit's settings are at the top level.
-    table: ClassVar[str | None] = None
-    # Settings of a parent class that this command always refuses; they are not offered as options.
-    refused: ClassVar[tuple[str, ...]] = ()
-
-    partition_mib: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = option(
-        EXECUTION, "auto", "MiB of data per partition; auto is at most 32. Results do not depend on it."
-    )
-    cluster: ClusterSettings = option(EXECUTION, ClusterSettings(), "Where the work runs.")
-    plugins: tuple[str, ...] = option(EXECUTION, (), "Modules with plugins to load, separated by commas.")
-
-    def check_choices(self) -> None:
-        """Refuse choices that do not go together, before anything is opened."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _load_plugins(cls, values: object) -> object:
-        """Before any name is checked, because plugins may add it."""
-        named = values.get("plugins", ()) if isinstance(values, dict) else ()
-        load(split(named) if isinstance(named, str | list | tuple) else ())
-        return values
-
-    @field_validator("key", "id_column", mode="before", check_fields=False)
-    @classmethod
-    def _named(cls, value: object) -> object:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-    @field_validator("columns", "arc_rows", "new", "plugins", mode="before", check_fields=False)
-    @classmethod
-    def _separated(cls, value: object) -> object:
-        return split(value) if isinstance(value, str | list | tuple) else value
 
 
 def _names(choices: Collection[str]) -> str:
@@ -245,6 +127,13 @@ class MethodSettings(FrozenSettings):
         "default is random.",
         examples=[*SELECTIONS],
     )
+    landmark_weights: str = option(
+        LANDMARKS,
+        "none",
+        "How much landmarks count in isomap, kernel-isomap, mds and kernel-mds: none (all the same), counts (by the "
+        "number of rows nearest to each, so that dense parts of the data keep their weight).",
+        examples=[*LANDMARK_WEIGHTS],
+    )
 
     @field_validator("method", "input", "extension", "landmark_selection")
     @classmethod
@@ -286,6 +175,11 @@ class MethodSettings(FrozenSettings):
         return str(getattr(self, methods.compares_by(self.method)))
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether landmarks count by how many rows each stands for."""
+        return self.landmark_weights == "counts"
+
+    @property
     def selection(self) -> str:
         """How landmarks are chosen; the default gives way to an input that allows only random ones."""
         given = "landmark_selection" in self.model_fields_set
@@ -303,6 +197,7 @@ class MethodSettings(FrozenSettings):
         methods.require_metric(self.method, self.metric, self.input)
         methods.require_function(self.method, self._compared_by, self.input)
         methods.require_selection(self.selection, self.input, self.evaluates)
+        methods.require_weights(self.method, self.landmark_weights)
         changed = dict(self.changed(type(self).model_fields))
         unused = methods.unused_settings(self.method, self.kernel, self.input)
         methods.refuse_unused(changed, unused, f"method={self.method!r} and input={self.input!r}")
@@ -329,7 +224,9 @@ class FitSettings(MethodSettings, JobSettings):
     n_landmarks: int | Literal["auto"] = option(
         LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 (n_components + 1)."
     )
-    n_components: int = option(METHOD, 2, "Dimension of the embedding.", **within("n_components"))
+    n_components: Annotated[int, Field(**within("n_components"))] | Literal["auto"] = option(
+        METHOD, 2, "Dimension of the embedding; auto is the intrinsic dimension of a sample of the rows, rounded."
+    )
     diagonal_weight: Annotated[float, Field(**within("diagonal_weight"))] | Literal["balanced"] = option(
         PLACEMENT,
         1.0,
@@ -337,9 +234,38 @@ class FitSettings(MethodSettings, JobSettings):
     )
     seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
 
+    @property
+    def components(self) -> int:
+        """The number of components, once it is known."""
+        if self.n_components == "auto":
+            raise TypeError("n_components='auto' has not been resolved")
+        return self.n_components
+
+    @property
+    def least_components(self) -> int:
+        """The number of components, or the least that there may be."""
+        return 1 if self.n_components == "auto" else self.n_components
+
+    def with_components(self, n_components: int) -> Self:
+        """The same with a number of components."""
+        return self.model_copy(update={"n_components": n_components})
+
+    def most_components(self, n_rows: int, n_columns: int) -> int:
+        """How many components there may be of a source of this shape."""
+        axes = n_columns if self.pca is None else self.pca
+        return max(1, min(n_rows - 1, axes, *([] if self.n_landmarks == "auto" else [self.n_landmarks - 1])))
+
+    def check_choices(self) -> None:
+        """Refuse choices that do not go together, before anything is opened."""
+        super().check_choices()
+        if self.n_components == "auto":
+            methods.require_estimable(self.method, self.input, self.metric, self.kernel)
+
     def of_results(self) -> dict[str, Any]:
-        """Settings that results depend on, for the manifest."""
-        without = {"source", "store", "cluster", *(() if self.plugins else ("plugins",))}
+        """Settings that results depend on, for the manifest. Later ones are named only if they are set, so that runs
+        without them are named as before."""
+        unset = {name for name in LATER if not dict(self.changed([name]))}
+        without = {"source", "store", "cluster", *unset}
         values = self.model_dump(mode="json", exclude=without)
         return {**values, "landmark_selection": self.selection}
 
@@ -353,10 +279,10 @@ class FitSettings(MethodSettings, JobSettings):
         rows = f"the source has {n_rows} rows"
         if methods.uses(self.method, "n_neighbors") and self.input != methods.GRAPH and self.radius is None:
             _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
-        _require_range("n_components", self.n_components, 1, n_rows - 1, rows)
+        _require_range("n_components", self.least_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":
             why = f"more than n_components, and {rows}"
-            _require_range("n_landmarks", self.n_landmarks, self.n_components + 1, n_rows, why)
+            _require_range("n_landmarks", self.n_landmarks, self.least_components + 1, n_rows, why)
         if self.pca is not None:
             _require_range("pca", self.pca, 1, n_columns, f"{n_columns} columns are chosen")
             if n_columns > MOST_PCA_COLUMNS:

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import DISSIMILARITIES, RADIAL_FUNCTIONS, SELECTIONS, VECTORS, landmark_choices, one_of, uses
-from pipeline.settings.fit import (
+from pipeline.settings.base import (
     DATA,
     EXECUTION,
     INTERPOLATION,
@@ -15,13 +15,13 @@ from pipeline.settings.fit import (
     PLACEMENT,
     QUERIES,
     STUDY,
-    FitSettings,
     JobSettings,
     option,
     required,
     split,
     within,
 )
+from pipeline.settings.fit import FitSettings
 
 
 class ExtendSettings(JobSettings):
@@ -259,7 +259,7 @@ class StudySettings(FitSettings):
             )
         if self.neighbors and not uses(self.method, "n_neighbors"):
             raise InvalidInputError(f"neighbors means nothing with method={self.method!r}; leave it out.")
-        low, high = self.n_components + 1, self.sample
+        low, high = self.least_components + 1, self.sample
         for m in self.tried_landmarks:
             if not low <= m <= high:
                 raise InvalidInputError(

@@ -10,6 +10,11 @@ cluster to share and a crash to lose little; of many the pieces are larger, or k
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.types import AnyArray, IntArray
 
 GRAIN_ROWS = 4096
 # Grains of results stored together, if partitions have so many.
@@ -104,3 +109,15 @@ class Comparisons:
 
     def _pieces(self, rows_each: int) -> int:
         return self.n_batches * -(-self.n_rows // rows_each)
+
+
+class Readable(Protocol):
+    """Rows that are read in blocks."""
+
+    def read(self, start: int, stop: int) -> AnyArray: ...
+
+
+def read_rows(source: Readable, rows: IntArray, block_rows: int) -> AnyArray:
+    """Rows with these numbers, rising, read in pieces of no more than so many."""
+    pieces = np.split(rows, np.flatnonzero(np.diff(rows // block_rows)) + 1)
+    return np.concatenate([source.read(int(piece[0]), int(piece[-1]) + 1)[piece - piece[0]] for piece in pieces])

@@ -7,7 +7,8 @@ import numpy as np
 from pipeline.numerics.dimension import Dimension, described_dimension, dimension_of_points, intrinsic_dimension
 from pipeline.numerics.extension.placement import answers_of
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
-from pipeline.numerics.mds import Model
+from pipeline.numerics.mds import LandmarkModel, Model, moments_of, project_moments
+from pipeline.numerics.models.catalog import with_components
 from pipeline.numerics.statistics import (
     continuity,
     gap_counts,
@@ -28,6 +29,9 @@ SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 SAMPLE_BYTES = 1 << 27
 # Points that a kernel is compared between.
 MOST_COMPARED = 500
+# Residual variance is also found for so many components, and for so many more than are fitted, if landmarks are not too
+# many to embed a second time: less than a second, and 160 MB.
+SHOWN_COMPONENTS, MORE_COMPONENTS, MOST_EMBEDDED_AGAIN = 10, 2, 2000
 # Points whose nearest neighbors say how many dimensions the data has.
 MOST_IN_DIMENSION = 20_000
 
@@ -148,10 +152,23 @@ class Evaluate(PlacingStage, SingleStage):
             return {"residual_variance": None, "normalized_stress": None}
         lengths = self.embedded.ledger.read("to_landmarks").read().astype(np.float64)
         unscaled = np.ldexp(projection, -int(self.embedded.figures.get("coordinate_exponent", 0)))
-        return {
+        return self._beyond(model, lengths) | {
             "residual_variance": residual_variance(lengths, unscaled, model.coordinates).tolist(),
             "normalized_stress": normalized_stress(lengths, unscaled, model.coordinates),
         }
+
+    def _beyond(self, model: Model, lengths: FloatArray) -> Json:
+        """Residual variance of classical models with more components than are fitted, as far as the landmarks have
+        them."""
+        if not isinstance(model, LandmarkModel):
+            return {}
+        d, found = model.n_components, np.empty(0)
+        most = min(model.n_positive, max(SHOWN_COMPONENTS, d + MORE_COMPONENTS))
+        if most > d and model.n_landmarks <= MOST_EMBEDDED_AGAIN:
+            further = with_components(model, self.placing.provider.between(), most)
+            coordinates = project_moments(further, moments_of(further, lengths))
+            found = residual_variance(lengths, coordinates, further.coordinates)[d:]
+        return {"residual_variance_beyond": found.tolist()}
 
     def _neighborhoods(self, projection: AnyArray) -> Json:
         provider, every = self.placing.provider, self._every
@@ -172,5 +189,6 @@ class Evaluate(PlacingStage, SingleStage):
         points = GROUPS_IN_MEMORY * shape.block if shape.edges_from else 3 * shape.partition_bytes
         stored = shape.n_neighbors if shape.edges_from == "neighbors" else 0
         reading = 8 * (shape.rows + 6 * min(shape.n_rows, MOST_IN_DIMENSION)) * stored
-        seconds = 0.3 + 3.5e-10 * n**2 * axes + 4e-9 * shape.n_rows * stored
-        return Cost(points + reading + 8 * sampled * (5 * m + 4 * axes), seconds)
+        embedded = min(m, MOST_EMBEDDED_AGAIN)
+        seconds = 0.3 + 3.5e-10 * n**2 * axes + 4e-9 * shape.n_rows * stored + 1e-10 * embedded**3
+        return Cost(max(points + reading + 8 * sampled * (5 * m + 4 * axes), 40 * embedded**2), seconds)

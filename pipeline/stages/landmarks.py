@@ -1,14 +1,22 @@
-"""Landmarks: chosen among what the provider has to choose from, then embedded on one node."""
+"""Landmarks: chosen among what the provider has to choose from, weighted if that is asked for, and embedded on one
+node."""
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
+import numpy as np
+
+from pipeline.numerics.landmarks.weights import NOWHERE, NearestLandmarks, landmark_counts
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.spectral import cluster_centers
+from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.graph.partition import GROUPS_IN_MEMORY
-from pipeline.stages.providers.provider import Candidates, Provider
+from pipeline.stages.providers.provider import BLOCK_BYTES, Block, Candidates, Provider
 from pipeline.stages.space import CENTERS, described_model, method_revision
-from pipeline.stages.stage import Cost, Result, Shape, SingleStage
-from pipeline.types import Json
+from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage, Stage, total, written
+from pipeline.store.backend import digest_of
+from pipeline.store.ledger import StageLedger
+from pipeline.types import IntArray, Json
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,72 @@ class Landmarks(SingleStage):
         return Cost(max(among, shape.graph + 32 * n), 0.1 + 3e-7 * n + 4e-8 * n * k + choosing)
 
 
+@dataclass(frozen=True)
+class LandmarkCounts(Stage):
+    """How many rows each landmark stands for, `counts` (m,): those that it is nearest to, by the dissimilarities that
+    rows are placed by. `content` is their digest: how rows are cut does not matter to the model."""
+
+    provider: Provider
+    landmarks: Outcome
+    partitions: RowPartitions
+    name = "weights"
+
+    def settings(self) -> Json:
+        return {"rows_each": self.partitions.rows_each, **self.provider.lineage(self.name).settings}
+
+    def inputs(self) -> list[str]:
+        return [*self.provider.lineage(self.name).inputs, self.landmarks.ledger.digest]
+
+    def n_partitions(self) -> int:
+        return self.provider.n_groups(self.partitions)
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        blocks = self.provider.blocks(partition, self.partitions)
+        points, nearest = (np.concatenate(of_blocks) for of_blocks in zip(*map(self._nearest, blocks), strict=True))
+        counts = landmark_counts(nearest, points, self._points, self.provider.counts(partition, len(points)))
+        return {"n_counted": int(counts.sum())}, ledger.write_parts(partition, {"counts": counts})
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        counts = np.zeros(len(self._points), np.int64)
+        for partition in figures:
+            counts += ledger.part("counts", partition).read()
+        report = {"content": digest_of(counts.tobytes()), "n_counted": total(figures, "n_counted")}
+        return written(ledger, {**report, "least": int(counts.min()), "most": int(counts.max())}, {"counts": counts})
+
+    def release(self) -> None:
+        self.provider.release()
+
+    def _nearest(self, block: Block) -> tuple[IntArray, IntArray]:
+        """The points of a block (p,), and the landmark nearest to each, NOWHERE for points that are not placed."""
+        found = NearestLandmarks(self._rows, int(block.kept.sum()))
+        for to_landmarks in block.batches:
+            found.add(to_landmarks)
+        nearest = np.full(len(block.kept), NOWHERE)
+        nearest[block.kept] = found.places
+        return block.numbers, nearest
+
+    @cached_property
+    def _rows(self) -> IntArray:
+        return np.asarray(self.landmarks.ledger.read("rows").read())
+
+    @cached_property
+    def _points(self) -> IntArray:
+        """The landmarks' numbers among the provider's points."""
+        return self._rows if self.provider.in_row_order else np.asarray(self.landmarks.ledger.read("nodes").read())
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        n, m, measures = shape.n_rows, shape.n_landmarks, shape.edges_from is None and shape.n_axes > 0
+        reading = 4e-10 * shape.n_axes if measures else 3e-9
+        blocks = 3 * shape.partition_bytes + 3 * BLOCK_BYTES + 8 * m * shape.n_axes
+        return Cost(
+            memory=blocks + 32 * shape.rows,
+            seconds=(reading + 1e-9) * n * m,
+            disk=8 * m * (shape.n_partitions + 1),
+            tasks=shape.n_partitions,
+        )
+
+
 # Settings of a model that earlier states of this version did not have, with what they took for granted.
 DEFAULTS = asdict(Choice("", 0))
 # Extensions that were made in another way by earlier states of this version.
@@ -62,12 +136,13 @@ SECONDS_PER_PAIR = {"metric-mds": 4e-5, "nonmetric-mds": 2e-4, "sammon": 4e-5}
 @dataclass(frozen=True)
 class Model(SingleStage):
     """The landmarks' coordinates and what extending to other points needs, in the run's units; with `n_clusters`, also
-    the centers (c, d) of clusters among them."""
+    the centers (c, d) of clusters among them. Where rows are `counted`, landmarks weigh as many as they stand for."""
 
     provider: Provider
     choice: Choice
     n_clusters: int | None
     seed: int
+    counted: Outcome | None = None
     name = "model"
 
     def settings(self) -> Json:
@@ -75,10 +150,12 @@ class Model(SingleStage):
         return {**described_choice(self.choice), **clusters, **self.provider.lineage(self.name).settings}
 
     def inputs(self) -> list[str]:
-        return list(self.provider.lineage(self.name).inputs)
+        counted = [] if self.counted is None else [str(self.counted.figures["content"])]
+        return [*self.provider.lineage(self.name).inputs, *counted]
 
     def result(self) -> Result:
-        model = fitted_model(self.choice, self.provider.between())
+        weights = None if self.counted is None else self.counted.ledger.read("counts").read()
+        model = fitted_model(self.choice, self.provider.between(), weights)
         figures, arrays = described_model(model)
         if self.n_clusters is not None:
             arrays[CENTERS] = cluster_centers(model.coordinates, self.n_clusters, self.seed)

@@ -24,8 +24,8 @@ from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
-# Of a classical model.
-MODEL_ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum")
+# Of a classical model; the last only where landmarks have weights.
+MODEL_ARRAYS = ("coordinates", "eigenvalues", "row_means", "spectrum", "weights")
 # The figure that says of what kind a model is.
 MODEL = "model"
 # Methods that earlier states of this version embedded or placed points by in another way.
@@ -49,7 +49,9 @@ def described_model(model: Model) -> tuple[Json, dict[str, AnyArray]]:
     """The numbers and words of a model, and its arrays."""
     values = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]  # a dataclass
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    words = {name: value for name, value in values.items() if name not in arrays}
+    # A classical model without weights is described as it was before there were any.
+    unsaid = ("weights",) if isinstance(model, LandmarkModel) else ()
+    words = {name: value for name, value in values.items() if name not in arrays and name not in unsaid}
     described = {MODEL: type(model).__name__, "n_landmarks": len(model.coordinates), **words}
     return {**described, **spectrum_figures(model)}, arrays
 

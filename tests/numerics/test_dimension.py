@@ -9,7 +9,14 @@ from scipy.stats import linregress
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.numerics.dimension import dimension_of_points, intrinsic_dimension
+from pipeline.numerics.dimension import (
+    Dimension,
+    automatic_components,
+    automatic_rows,
+    dimension_of_points,
+    intrinsic_dimension,
+)
+from pipeline.numerics.statistics import Estimate
 
 
 def distances(points, k=10, period=None):
@@ -88,3 +95,27 @@ def test_where_nothing_can_be_said_nothing_is():
     assert intrinsic_dimension(np.zeros((100, 3))) is None
     with pytest.raises(InvalidInputError, match=r"\(100, 1\)"):
         intrinsic_dimension(np.ones((100, 1)))
+
+
+@pytest.mark.parametrize(
+    ("value", "most", "expected"), [(0.3, 9, 1), (1.49, 9, 1), (1.5, 9, 2), (2.5, 9, 3), (7.8, 9, 8), (7.8, 5, 5)]
+)
+def test_the_automatic_number_is_the_nearest_within_its_bounds(value, most, expected):
+    estimate = Estimate(value, value - 0.1, value + 0.1)
+    # The second estimate, which is lower in many dimensions, has no say.
+    found = Dimension(estimate, Estimate(1.0, 0.9, 1.1), 100)
+    assert automatic_components(found, 100, most) == expected
+
+
+def test_without_an_estimate_there_is_no_automatic_number():
+    with pytest.raises(InvalidInputError, match="intrinsic dimension, and 7 rows give none"):
+        automatic_components(None, 7, 5)
+
+
+@given(st.integers(1, 10**7), st.integers(1, 10**6), st.integers(0, 100))
+def test_the_sample_is_of_rows_of_the_source_and_bounded(n_rows, n_columns, seed):
+    rows = automatic_rows(n_rows, n_columns, seed)
+    assert len(np.unique(rows)) == len(rows)
+    assert 0 <= rows[0] <= rows[-1] < n_rows
+    assert len(rows) == min(n_rows, 10_000) or 8 * len(rows) * n_columns >= 2**28 - 8 * n_columns or len(rows) <= 256
+    assert len(rows) <= max(20, min(10_000, 2**28 // (8 * n_columns)))

@@ -5,9 +5,16 @@ double-centered matrix, dissimilarities D + c (0 on the diagonal) have the cente
 H, positive semidefinite for every c >= c*, the largest real eigenvalue of [[0, 2 K(D^2)], [-I, -4 K(D)]].
 `mds.LandmarkModel` says what the constant means for new points.
 
-The all-ones vector e is in the null space of both matrices, which makes 0 a defective eigenvalue: rounding would turn
-it into the square root of rounding, larger than a small c*. With e e'/m added to K(D), e has the eigenvalues 0 and -4
-instead, and all others stay the same.
+With weights w of mean 1, landmark i counts as w_i copies of itself, which are different objects and so c apart. Their
+mean is at the squared distance (D_ij + c)^2 - c^2 + c^2/2 (1/w_i + 1/w_j) from that of landmark j's. With weighted
+means in K(.), the Gram matrix is K(D^2) + 2c K(D) + c^2/2 (W^-1 - ee'/m); between W^1/2 and W^1/2 its last term is
+c^2/2 times a projector, as H is. So c* is the largest real eigenvalue for W^1/2 K(.) W^1/2, and a new point, c away
+also from a landmark in its place, is short of the same c^2/2 in every eigenvalue. (If copies were 0 apart, it would be
+short of w_i c^2/2 beside landmark i, and no linear map would return all landmarks.)
+
+The all-ones vector e, with weights W^1/2 e, is in the null space of both matrices, which makes 0 a defective
+eigenvalue: rounding would turn it into the square root of rounding, larger than a small c*. With ee'/m (W^1/2 ee'
+W^1/2/m) added to K(D), the vector has the eigenvalues 0 and -4 instead, and all others stay the same.
 """
 
 from collections.abc import Callable
@@ -20,9 +27,10 @@ from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.methods import METHODS, resolved_extension
+from pipeline.methods import METHODS, require_weights, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.extension.interpolation import KernelMappingPlacer, RbfPlacer, kernel_mapping, rbf_extension
+from pipeline.numerics.landmarks.weights import relative_weights
 from pipeline.numerics.mds import LandmarkModel, Model, classical_mds, double_centered
 from pipeline.numerics.mds import with_constant as with_constant
 from pipeline.numerics.models.lle import LlePlacer, locally_linear
@@ -42,23 +50,26 @@ MOST_RESTARTS = 2000
 SEED_OF_START = 0
 
 
-def additive_constant(between: ArrayLike) -> float:
-    """Cailliez's c* >= 0 for dissimilarities (m, m), not squared; 0 if they are already Euclidean."""
+def additive_constant(between: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Cailliez's c* >= 0 for dissimilarities (m, m), not squared, of objects that may have weights (m,); 0 if they are
+    already Euclidean."""
     matrix = checks.squared_dissimilarity_matrix("between", between)
     size = float(matrix.max())
     if size == 0:
         return 0.0
+    w = None if weights is None else relative_weights(weights, len(matrix))
     # The two matrices scale differently with D; in units of its largest entry neither dwarfs the other.
     matrix /= size
     with threadpool_limits(1, "blas"):
-        return max(0.0, size * _largest_real_eigenvalue(matrix))
+        return max(0.0, size * _largest_real_eigenvalue(matrix, w))
 
 
-def _largest_real_eigenvalue(between: FloatArray) -> float:
-    of_squares = double_centered(between**2)
+def _largest_real_eigenvalue(between: FloatArray, weights: FloatArray | None) -> float:
+    of_squares = double_centered(between**2, weights)
     if _is_semidefinite(of_squares):
         return 0.0
-    of_distances = double_centered(between) + 1.0 / len(between)
+    null = 1.0 if weights is None else np.sqrt(np.multiply.outer(weights, weights))
+    of_distances = double_centered(between, weights) + null / len(between)
     at_the_end = np.empty(0)
     if len(between) > MOST_FOR_ALL_EIGENVALUES:
         at_the_end = _real_ones(_rightmost_eigenvalues(of_squares, of_distances))
@@ -135,26 +146,40 @@ class Choice:
     seed: int = 0
 
 
-def fitted_model(choice: Choice, between: FloatArray) -> Model:
-    """Embed landmarks by their dissimilarities (m, m) and prepare to place other points."""
+def fitted_model(choice: Choice, between: FloatArray, weights: ArrayLike | None = None) -> Model:
+    """Embed landmarks by their dissimilarities (m, m) and prepare to place other points. Classical methods let
+    landmarks count by their weights (m,)."""
     extension = resolved_extension(choice.method, choice.extension)
-    fit = _FITS.get(choice.method) or METHODS[choice.method].fit
+    fit: Callable[..., Model] | None = _FITS.get(choice.method) or METHODS[choice.method].fit
     if fit is None:
         raise InvalidInputError(f"method={choice.method!r} is a plugin's without a function `fit`; correct the plugin.")
-    model: Model = fit(choice, between)
+    require_weights(choice.method, "none" if weights is None else "counts")
+    model = fit(choice, between) if weights is None else fit(choice, between, weights)
     if extension == "kernel-mapping":
         return kernel_mapping(between, model.coordinates)
     return rbf_extension(between, model.coordinates) if extension == "rbf" else model
 
 
-def _classical(choice: Choice, between: FloatArray) -> Model:
-    return classical_mds(between * np.abs(between), choice.n_components, choice.signed)
+def with_components(model: LandmarkModel, between: FloatArray, n_components: int) -> LandmarkModel:
+    """The classical model of the same dissimilarities (m, m) with another number of components."""
+    squared = _squared(between, model.constant)
+    return classical_mds(squared, n_components, model.signed, model.constant, model.weights)
 
 
-def _kernel_isomap(choice: Choice, between: FloatArray) -> Model:
+def _squared(between: FloatArray, constant: float) -> FloatArray:
+    """Squares that keep the sign, of dissimilarities with the constant added."""
+    return with_constant(between, constant) ** 2 if constant else between * np.abs(between)
+
+
+def _classical(choice: Choice, between: FloatArray, weights: ArrayLike | None = None) -> Model:
+    return classical_mds(_squared(between, 0.0), choice.n_components, choice.signed, weights=weights)
+
+
+def _kernel_isomap(choice: Choice, between: FloatArray, weights: ArrayLike | None = None) -> Model:
     """Classical scaling of dissimilarities that an added constant makes Euclidean [G eq. 32-34]."""
-    constant = additive_constant(between)
-    return classical_mds(with_constant(between, constant) ** 2, choice.n_components, constant=constant)
+    constant = additive_constant(between, weights)
+    squared = _squared(between, constant)
+    return classical_mds(squared, choice.n_components, constant=constant, weights=weights)
 
 
 def _spectral(choice: Choice, between: FloatArray) -> Model:
@@ -176,7 +201,7 @@ def _sammon(choice: Choice, between: FloatArray) -> Model:
     return sammon(between, choice.n_components, k, choice.n_init, choice.seed)
 
 
-_FITS: dict[str, Callable[[Choice, FloatArray], Model]] = {
+_FITS: dict[str, Callable[..., Model]] = {
     "isomap": _classical,
     "mds": _classical,
     "kernel-mds": _classical,

@@ -28,12 +28,10 @@ from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE, KERNELS, METRICS
+from pipeline.methods import SCALE_FREE as SCALE_FREE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled, inlined
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
-
-# Metrics for which only the direction of a row counts: scaling the data does not change them.
-SCALE_FREE = ("cosine", "correlation")
 
 LANDMARKS_PER_BLOCK = 256
 COLUMNS_PER_PASS = 4

@@ -94,10 +94,11 @@ class GeodesicRows(_Grouped):
     def lineage(self, stage: str) -> Lineage:
         rows = self.rows.ledger.digest
         of_stages = {
+            "weights": Lineage(1, {}, (rows,)),
             "model": Lineage(1, {}, (rows,)),
             "embed": Lineage(3, {"exponent": self.unit}, (self.neighbors.ledger.digest, rows)),
             "calibrate": Lineage(1, {"exponent": self.unit}, (rows,)),
-            "evaluate": Lineage(2, {}, (self.ordered.ledger.digest,)),
+            "evaluate": Lineage(3, {}, (self.ordered.ledger.digest,)),
         }
         return of_stages[stage]
 

@@ -200,7 +200,7 @@ class RowProvider(Provider):
         return None
 
     def lineage(self, stage: str) -> Lineage:
-        versions, marks = {"embed": 2, "evaluate": 3, "joint": 2}, {} if stage == "joint" else {"direct": True}
+        versions, marks = {"embed": 2, "evaluate": 4, "joint": 2}, {} if stage == "joint" else {"direct": True}
         inputs = () if stage in ("calibrate", "evaluate") else tuple(self.identity)
         return Lineage(versions.get(stage, 1), marks, inputs)
 
@@ -295,3 +295,4 @@ class Measured:
     provider: Provider
     landmarks: Outcome
     partitions: RowPartitions
+    n_components: int
