@@ -21,9 +21,11 @@ OF_DISTANCES = ("kernel-mapping", "rbf")
 INPUTS = ("vectors", "dissimilarities", "similarities", "objects", "graph")
 VECTORS, DISSIMILARITIES, SIMILARITIES, OBJECTS, GRAPH = INPUTS
 PROXIMITIES = (VECTORS, DISSIMILARITIES, OBJECTS)
-METRICS = ("euclidean", "cityblock", "chebyshev", "cosine", "correlation")
-# Metrics for which only the direction of a row counts: scaling the data does not change them.
-SCALE_FREE = ("cosine", "correlation")
+# Metrics for which only the direction of a row counts: scaling a row does not change them.
+DIRECTIONAL = ("cosine", "angular", "correlation")
+METRICS = ("euclidean", "cityblock", "chebyshev", *DIRECTIONAL)
+# Those that edges of a neighbor graph can be measured by: all find neighbors by Euclidean distances.
+EDGE_METRICS = ("euclidean", *DIRECTIONAL)
 # Each kernel with the parameters it uses.
 KERNELS: dict[str, tuple[str, ...]] = {
     "linear": (),
@@ -193,18 +195,22 @@ def require_extension(method: str, extension: str, given: str) -> None:
 
 
 def require_metric(method: str, metric: object, given: str = VECTORS) -> None:
-    """Refuse a metric where the method measures in its own way, or where nothing is left to measure."""
+    """Refuse a metric that the method cannot measure by, or where nothing is left to measure."""
     if isinstance(metric, str) and metric == "euclidean":
         return
-    if METHODS[method].geodesic or uses(method, "kernel"):
-        instead = "a kernel" if uses(method, "kernel") else "the Euclidean distance along its graph"
+    if uses(method, "kernel"):
         raise InvalidInputError(
-            f"metric={named(metric)} does not go with method={method!r}, which uses {instead}; leave it out, or use "
+            f"metric={named(metric)} does not go with method={method!r}, which uses a kernel; leave it out, or use "
             "method='mds'."
         )
-    if given in (DISSIMILARITIES, SIMILARITIES):
+    if given in (DISSIMILARITIES, SIMILARITIES, GRAPH):
         raise InvalidInputError(
             f"metric={named(metric)} has nothing to measure: input={given!r} is given; leave it out."
+        )
+    if METHODS[method].geodesic and metric not in EDGE_METRICS:
+        raise InvalidInputError(
+            f"metric={named(metric)} does not go with method={method!r}, which measures along a graph; use one of "
+            f"{listed(EDGE_METRICS)}, or method='mds'."
         )
 
 
@@ -263,7 +269,7 @@ def require_estimable(method: str, given: str, metric: object, kernel: object) -
     why = None
     if given != VECTORS or callable(metric) or (uses(method, "kernel") and callable(kernel)):
         why = "it is estimated from Euclidean distances between rows of numbers, and here there are none"
-    elif metric in SCALE_FREE or (uses(method, "kernel") and kernel in SCALE_FREE):
+    elif (metric in DIRECTIONAL and not METHODS[method].geodesic) or (uses(method, "kernel") and kernel in DIRECTIONAL):
         why = "it is estimated from Euclidean distances, and here the lengths of rows do not matter"
     elif uses(method, "n_clusters"):
         why = "this method has as many components as there are clusters to be found"

@@ -242,7 +242,7 @@ class TestComponents:
         ({"n_landmarks": 41}, "n_landmarks=41 is out of range; use one from 3 to 40"),
         ({"n_landmarks": "all"}, "n_landmarks='all' is not a whole number"),
         ({"method": "umap"}, "method='umap' is not known; use one of 'isomap'"),
-        ({"metric": "cosine"}, "metric='cosine' does not go with method='isomap', which uses the Euclidean distance"),
+        ({"metric": "chebyshev"}, "metric='chebyshev' does not go with method='isomap', which measures along a graph"),
         ({"landmark_selection": "best"}, "landmark_selection='best' is not known; use one of 'maxmin', 'random'"),
         ({"extension": "nystrom"}, "extension='nystrom' does not go with method='isomap'; use one of 'projection', "),
         ({"component_policy": "drop"}, "component_policy='drop' is not known; use one of 'error', 'bridge', 'largest'"),

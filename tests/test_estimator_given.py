@@ -99,7 +99,7 @@ class TestFunctions:
             ({"metric": lambda one, other: 0.0}, "the metric of X is 0 everywhere"),
             ({"kernel": lambda one, other: np.inf, "method": "kernel-mds"}, "kernel=<lambda> gives inf .* be finite"),
             ({"kernel": lambda one, other: one[0], "method": "kernel-mds"}, "kernel is not symmetric: .* largest dev"),
-            ({"metric": max, "method": "isomap"}, "metric=max does not go with method='isomap', which uses the Euclid"),
+            ({"metric": max, "method": "isomap"}, "metric=max does not go with method='isomap', which measures along"),
         ],
     )
     def test_what_is_none_is_refused(self, points, settings, message):

@@ -297,7 +297,10 @@ def test_a_fit_of_another_method_leaves_nothing_of_the_one_before(points):
         ({"method": "umap"}, "method='umap' is not known; use one of 'isomap', 'kernel-isomap', 'mds'"),
         ({"method": "lle", "extension": "projection"}, "extension='projection' does not go with method='lle'; use one"),
         ({"metric": "sqeuclidean"}, r"metric='sqeuclidean' is not known; .*'precomputed', or a function of two rows"),
-        ({"metric": "cosine"}, "does not go with method='isomap', which uses the Euclidean distance along its graph"),
+        (
+            {"metric": "cityblock"},
+            "does not go with method='isomap', which measures along a graph; use one of 'euclidean', 'cosine', 'angul",
+        ),
         (
             {"method": "kernel-mds", "metric": "precomputed"},
             "does not go with method='kernel-mds', which uses a k",

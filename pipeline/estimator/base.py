@@ -11,9 +11,10 @@ import numpy as np
 
 from pipeline import methods
 from pipeline.errors import InvalidInputError
-from pipeline.methods import DISSIMILARITIES, GRAPH, KERNELS, METHODS, METRICS, VECTORS, resolved_extension
+from pipeline.methods import DIRECTIONAL, DISSIMILARITIES, GRAPH, KERNELS, METHODS, METRICS, VECTORS, resolved_extension
 from pipeline.numerics import checks
 from pipeline.numerics.dimension import Dimension, automatic_components, automatic_rows, dimension_of_points
+from pipeline.numerics.directions import require_directions, unit_points
 from pipeline.numerics.extension.placement import Answers, weighted_answers
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, check_weight
 from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy, collapse_duplicates
@@ -68,6 +69,11 @@ class Settings:
     def is_geodesic(self) -> bool:
         """Whether distances are measured along a graph."""
         return METHODS[self.method].geodesic
+
+    @property
+    def metric_of_points(self) -> str:
+        """What points are prepared for: the metric of edges along a graph."""
+        return str(self.metric) if self.is_geodesic else "euclidean"
 
     @property
     def is_precomputed(self) -> bool:
@@ -234,15 +240,18 @@ def with_components(settings: Settings, X: AnyArray) -> tuple[Settings, Dimensio
     None where a number is given."""
     if settings.n_components != "auto":
         return settings, None
-    found = dimension_of_rows(X, settings.n_neighbors or 2, settings.seed)
+    found = dimension_of_rows(settings, X)
     most = min(len(X) - 1, X.shape[1], *([] if settings.n_landmarks == "auto" else [int(settings.n_landmarks) - 1]))
     return replace(settings, n_components=automatic_components(found, len(X), max(1, most))), found
 
 
-def dimension_of_rows(X: AnyArray, n_neighbors: int, seed: int) -> Dimension | None:
-    """The intrinsic dimension of the rows of X, by the sample of them that a run on disk would take."""
+def dimension_of_rows(settings: Settings, X: AnyArray) -> Dimension | None:
+    """The intrinsic dimension of the rows of X, or of their directions, by the sample that a run on disk would take."""
     n_rows, n_columns = X.shape
-    rows = X[automatic_rows(n_rows, n_columns, seed)]
+    rows = X[automatic_rows(n_rows, n_columns, settings.seed)]
+    metric, n_neighbors = settings.metric_of_points, settings.n_neighbors or 2
+    if metric in DIRECTIONAL:
+        return dimension_of_points(unit_points(rows, metric, X.dtype), n_neighbors)
     return dimension_of_points(np.ldexp(rows, -int(np.frexp(np.abs(X).max())[1])), n_neighbors)
 
 
@@ -298,10 +307,20 @@ def distinct_points(X: AnyArray) -> Distinct:
     """The rows of X, each counted once, scaled so that every square stays within range."""
     checks.require_not_too_small("X", X)
     exponent = int(np.frexp(np.abs(X).max())[1])
-    first_rows, node_of, _ = collapse_duplicates(np.ldexp(X, -exponent))
+    return _distinct(np.ldexp(X, -exponent), exponent, "are identical")
+
+
+def distinct_directions(X: AnyArray, metric: str) -> Distinct:
+    """The directions of the rows of X by a metric, each counted once; an error by number for those that have none."""
+    require_directions("X", X, metric)
+    return _distinct(unit_points(X, metric, X.dtype), 0, "have the same direction")
+
+
+def _distinct(points: AnyArray, exponent: int, alike: str) -> Distinct:
+    first_rows, node_of, _ = collapse_duplicates(points)
     if len(first_rows) == 1:
-        raise InvalidInputError(f"all {len(X)} rows of X are identical; there is nothing to embed.")
-    return Distinct(np.ldexp(X[first_rows], -exponent), first_rows, node_of, exponent)
+        raise InvalidInputError(f"all {len(points)} rows of X {alike}; there is nothing to embed.")
+    return Distinct(points[first_rows], first_rows, node_of, exponent)
 
 
 def in_unit(rows: AnyArray, exponent: int) -> FloatArray:

@@ -21,9 +21,10 @@ from pipeline.estimator.base import (
     in_unit,
     require_square,
 )
-from pipeline.methods import named, uses
+from pipeline.methods import DIRECTIONAL, named, uses
 from pipeline.numerics import checks
 from pipeline.numerics.checks import Entries
+from pipeline.numerics.directions import require_directions
 from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities, chosen_rows
 from pipeline.numerics.models import metrics
 from pipeline.types import AnyArray, FloatArray, IntArray
@@ -55,7 +56,7 @@ class VectorMeasure(Measure):
     kernel: metrics.Kernel | None
 
     def check(self, rows: AnyArray) -> None:
-        metrics.require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
+        require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
         return self.measured(in_unit(rows, self.data_exponent))
@@ -198,7 +199,7 @@ def _measured(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArra
 def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
     landmarks = points.points[chosen].astype(np.float64)
     kernel = _kernel(settings, landmarks, points.exponent) if uses(settings.method, "kernel") else None
-    is_free = settings.metric in metrics.SCALE_FREE if kernel is None else kernel.name != "linear"
+    is_free = settings.metric in DIRECTIONAL if kernel is None else kernel.name != "linear"
     exponent = 0 if is_free else points.exponent
     measure = VectorMeasure(landmarks, points.exponent, exponent, str(settings.metric), kernel)
     measure.check(X)

@@ -14,12 +14,15 @@ from pipeline.estimator.base import (
     Space,
     chunks,
     counts_of,
+    distinct_directions,
     distinct_points,
     embedder_of,
     in_unit,
     require_square,
 )
+from pipeline.methods import DIRECTIONAL
 from pipeline.numerics import checks
+from pipeline.numerics.directions import edge_lengths, reach_of, require_directions, unit_points
 from pipeline.numerics.geodesics.graph import (
     Connected,
     apply_component_policy,
@@ -43,6 +46,7 @@ class NearPoints:
     """New rows have edges to their nearest nodes: so many, or all within a radius and at least one. One that is nearer
     to a node that was dropped is dropped too."""
 
+    metric: str
     exponent: int
     search: NeighborSearch
     dropped: NeighborSearch | None
@@ -53,16 +57,22 @@ class NearPoints:
     def lengths(self, rows: AnyArray, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
         """Path lengths (u, m) to the landmarks of those rows that reach a node, given the nodes' own (k, m), and which
         rows these are (p,)."""
-        points = in_unit(rows, self.exponent)
+        points = self._points(rows)
         distances, indices = self.search.query(points, self.n_neighbors, n_threads)
         reached = np.ones(len(points), dtype=np.bool_)
         if self.dropped is not None:
             reached = distances[:, 0] <= self.dropped.query(points, 1, n_threads)[0][:, 0]
-        found = rows_through_neighbors(distances[reached], indices[reached], to_landmarks)
+        found = rows_through_neighbors(edge_lengths(self.metric, distances[reached]), indices[reached], to_landmarks)
         if self.within is not None:
             lists = self.within.lists(points[reached], self.radius, n_threads)
-            found = np.minimum(found, rows_through_lists(lists, to_landmarks))
+            measured = lists._replace(distances=edge_lengths(self.metric, lists.distances))
+            found = np.minimum(found, rows_through_lists(measured, to_landmarks))
         return found, reached
+
+    def _points(self, rows: AnyArray) -> AnyArray:
+        if self.metric in DIRECTIONAL:
+            return unit_points(rows, self.metric, self.search.points.dtype)
+        return in_unit(rows, self.exponent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +108,8 @@ class GeodesicSpace(Space):
         return isinstance(self.entry, GivenEdges)
 
     def placed(self, rows: Any, n_threads: int) -> FloatArray:
+        if isinstance(self.entry, NearPoints):
+            require_directions("X", rows, self.entry.metric)
         out = np.full((rows.shape[0], self.embedder.answers.n_components), np.nan)
         for chunk in chunks(len(out)):
             lengths, reached = self.entry.lengths(rows[chunk], self.to_landmarks, n_threads)
@@ -143,7 +155,8 @@ def _rows_of(network: Network, nodes: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Network:
-    points = distinct_points(X)
+    metric = str(settings.metric)
+    points = distinct_directions(X, metric) if metric in DIRECTIONAL else distinct_points(X)
     n = len(points.points)
     where = f"X has {n} distinct rows"
     if settings.radius is None:
@@ -151,7 +164,7 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
     settings.landmark_count(n, where)
     graph = _graph_of_points(settings, points, n_threads)
     edges_from = "neighbors" if settings.radius is None else "radius"
-    connected = apply_component_policy(points.points, graph, settings.component_policy, edges_from)
+    connected = apply_component_policy(points.points, graph, settings.component_policy, edges_from, metric)
     return Network(connected, points, points.exponent, X.dtype)
 
 
@@ -167,17 +180,19 @@ def _given_network(settings: Settings, X: SparseArray) -> Network:
 
 
 def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> SparseArray:
-    radius = settings.radius
+    radius, metric = settings.radius, str(settings.metric)
     if radius is None:
-        return neighbor_graph(*neighbors_within(points.points, settings.n_neighbors, n_threads))
-    scaled = _in_unit(radius, points.exponent)
+        apart, neighbors = neighbors_within(points.points, settings.n_neighbors, n_threads)
+        return neighbor_graph(edge_lengths(metric, apart), neighbors)
+    scaled = _reach(settings, points.exponent)
     try:
         lists = RadiusSearch(points.points).lists(points.points, scaled, n_threads)
     except InvalidInputError as error:
         raise InvalidInputError(str(error).replace(f"radius={scaled:g}", f"radius={radius:g}")) from error
     starts = np.repeat(np.arange(len(points.points)), np.diff(lists.offsets))
     others = starts != lists.indices
-    return graph_from_edges(len(points.points), starts[others], lists.indices[others], lists.distances[others])
+    lengths = edge_lengths(metric, lists.distances[others])
+    return graph_from_edges(len(points.points), starts[others], lists.indices[others], lengths)
 
 
 def _chosen(settings: Settings, network: Network, kept: IntArray, seed: int) -> IntArray:
@@ -195,16 +210,18 @@ def _entry(settings: Settings, network: Network, kept: IntArray) -> Entry:
         place_of = np.full(len(network.connected.kept), -1)
         place_of[kept] = np.arange(len(kept))
         return GivenEdges(network.exponent, place_of)
-    points, exponent = network.points.points, network.exponent
+    metric, points, exponent = str(settings.metric), network.points.points, network.exponent
     dropped = NeighborSearch(points[~network.connected.kept]) if len(kept) < len(points) else None
     search = NeighborSearch(points[kept])
     if settings.radius is None:
-        return NearPoints(exponent, search, dropped, settings.n_neighbors)
-    return NearPoints(exponent, search, dropped, 1, RadiusSearch(search.points), _in_unit(settings.radius, exponent))
+        return NearPoints(metric, exponent, search, dropped, settings.n_neighbors)
+    within, reach = RadiusSearch(search.points), _reach(settings, exponent)
+    return NearPoints(metric, exponent, search, dropped, 1, within, reach)
 
 
-def _in_unit(radius: float, exponent: int) -> float:
-    return float(np.ldexp(float(radius), -exponent))
+def _reach(settings: Settings, exponent: int) -> float:
+    """How far apart points within the radius may be, in units of 2^exponent."""
+    return reach_of(str(settings.metric), float(np.ldexp(float(settings.radius or 0.0), -exponent)))
 
 
 def _path_lengths(

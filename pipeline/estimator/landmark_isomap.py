@@ -57,7 +57,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         two-nearest-neighbors estimate, rounded, at least 1 and below the number of landmarks.
     n_landmarks : how many landmarks; "auto" takes 100 + 2 sqrt(n), at least 40 (n_components + 1), at most n.
     landmark_selection : "maxmin" (farthest points first), "random", "kmeans", "trace" or "cholesky"; all but random on
-        a sample, by Euclidean distance whatever the metric, unless distances are given.
+        a sample, by Euclidean distance (along a graph of angles that of unit vectors), unless distances are given.
     method : "isomap", "kernel-isomap" (along a graph), "mds", "kernel-mds", "laplacian", "spectral", "lle",
         "metric-mds", "nonmetric-mds" or "sammon" (straight from the landmarks).
     extension : how points get coordinates from their distances to the landmarks. "auto" is the method's own way; of the
@@ -65,9 +65,9 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         have "kernel-mapping" and "rbf".
     component_policy : when the neighbor graph is not connected, "bridge" joins its components by the shortest links,
         "largest" embeds only the largest (other rows become NaN), "error" refuses.
-    metric : of direct methods "euclidean", "cityblock", "chebyshev", "cosine", "correlation" or a function of two rows;
-        "precomputed" if X is what would be measured: dissimilarities (n, n), or of isomap and kernel-isomap a sparse
-        graph (n, n) of edge lengths.
+    metric : "euclidean", "cosine" (1 - cos), "angular" (the angle, whose lengths add up along paths) or "correlation";
+        of direct methods also "cityblock", "chebyshev" or a function of two rows. "precomputed" if X is what would be
+        measured: dissimilarities (n, n), or of isomap and kernel-isomap a sparse graph (n, n) of edge lengths.
     diagonal_weight : weight of a point's squared length in restricted reconstruction, a number or "balanced" (the
         number of landmarks).
     random_state : seed of the choice of landmarks, of clusters and of random starts.
@@ -77,7 +77,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     gamma : of the rbf and polynomial kernels and of the affinities exp(-gamma d^2) of laplacian and spectral; None
         takes 1 / median squared distance between landmarks.
     degree, constant : of the polynomial kernel (gamma x.y + constant)^degree.
-    radius : of isomap and kernel-isomap, join all points within this distance instead of n_neighbors.
+    radius : of isomap and kernel-isomap, join all points within this distance by the metric instead of n_neighbors.
     n_clusters : of spectral; None takes n_components.
     regularization : of lle, share of the trace that is added to the diagonal of a neighborhood's Gram matrix.
     stress_neighbors : of sammon, fit only the distances between so many nearest neighbors.
@@ -112,8 +112,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     """
 
     _dimension: Dimension | None
-    _seed: int
-    _k: int
+    _settings: Settings
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def intrinsic_dimension_(self) -> Dimension | None:
         check_is_fitted(self)
         if self._dimension is None and self._rows is not None:
-            self._dimension = dimension_of_rows(self._rows, self._k, self._seed)
+            self._dimension = dimension_of_rows(self._settings, self._rows)
         return self._dimension
 
     @property
@@ -249,7 +248,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self._rows = None if self._takes_proximities else (data.copy() if is_shared else data)
         self.n_components_ = settings.components
         self._dimension = dimension
-        self._seed, self._k = seed, settings.n_neighbors or 2
+        self._settings = settings
         self.model_ = fitted.model
         self.embedding_ = fitted.embedding
         self.landmark_indices_ = fitted.landmarks

@@ -27,7 +27,7 @@ from pipeline.sources.source import Source
 from pipeline.stages.providers.proximities import rows_of_landmarks
 from pipeline.stages.space import GraphSpace, Space
 from pipeline.stages.stage import Outcome
-from pipeline.stages.validate import Missing, Validate
+from pipeline.stages.validate import Validate
 from pipeline.store import local_folder, run
 from pipeline.store.ledger import stage_digest
 from pipeline.types import Json
@@ -108,9 +108,15 @@ def _stamp(path: Path) -> str:
 
 
 def fitted_settings(space: Space) -> FitSettings:
-    """The settings of the fit, with placeholders for its paths; not checked again: a later version may refuse more."""
+    """The settings of the fit."""
+    return published_settings(space.settings)
+
+
+def published_settings(settings: Json) -> FitSettings:
+    """Settings of a fit as its manifest has them, with placeholders for its paths; not checked again: a later version
+    may refuse more."""
     # Plugins are the user's to name, never a store's, and how landmarks were chosen no longer matters.
-    told = {name: value for name, value in space.settings.items() if name not in ("plugins", "landmark_selection")}
+    told = {name: value for name, value in settings.items() if name not in ("plugins", "landmark_selection")}
     return FitSettings.model_validate({**told, "source": "fitted", "store": "fitted"})
 
 
@@ -147,9 +153,10 @@ def fitted_sources(store: str, manifest: Json, paths: Sequence[str]) -> list[Sou
     return [opened, *(opened_alike(store, told, manifest["source"], path) for path in others)]
 
 
-def is_scanned(data: Source, validated: Outcome, missing: Missing) -> bool:
-    """Whether data is in the files that a fit has scanned, untouched."""
-    scan = Validate(data, RowPartitions(data.shape[0], int(validated.figures["rows_each"]) // GRAIN_ROWS), missing)
+def is_scanned(data: Source, validated: Outcome, settings: Json) -> bool:
+    """Whether data is in the files that a fit with these settings has scanned, untouched."""
+    told, n_grains = published_settings(settings), int(validated.figures["rows_each"]) // GRAIN_ROWS
+    scan = Validate(data, RowPartitions(data.shape[0], n_grains), told.missing, told.metric_of_rows)
     return validated.ledger.digest == stage_digest(scan.name, scan.version, scan.settings(), scan.inputs())
 
 

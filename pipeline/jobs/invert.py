@@ -188,7 +188,7 @@ def prepare_invert(settings: InvertSettings, data: object | None = None, queries
     kernel = Kernel(*RADIAL_FUNCTIONS[settings.kernel], settings.scale or 1.0)
     kernel.terms(points.shape[1])
     _require_fitting(settings, points, rows)
-    unchanged = is_scanned(rows, validated, manifest["settings"]["missing"])
+    unchanged = is_scanned(rows, validated, manifest["settings"])
     asked = _opened_queries(settings, points, queries)
     return InvertJob(settings.output, settings, kernel, points, rows, validated, unchanged, asked)
 

@@ -102,11 +102,11 @@ def _vectors(settings: FitSettings, data: PreparedSource, cut: RowPartitions, do
 
 def _prepared(settings: FitSettings, source: Source, cut: RowPartitions, done: Runner) -> PreparedSource:
     """The validated source with the preprocessing that is asked for."""
-    validated = done(Validate(source, cut, settings.missing))
-    if settings.pca is None:
-        return PreparedSource(source, validated, settings.standardize)
-    axes = done(Axes(source, validated, settings.standardize, settings.pca))
-    return PreparedSource(source, validated, settings.standardize, axes)
+    validated = done(Validate(source, cut, settings.missing, settings.metric_of_rows))
+    axes = None
+    if settings.pca is not None:
+        axes = done(Axes(source, validated, settings.standardize, settings.pca))
+    return PreparedSource(source, validated, settings.standardize, axes, settings.metric_of_points)
 
 
 def _precomputed(settings: FitSettings, source: ProximitySource, done: Runner) -> Measured:
@@ -148,34 +148,36 @@ class Joined:
     partitions: RowPartitions
     exponent: int
     edges_from: str
+    metric: str = "euclidean"
 
 
 def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measured:
     """Geodesic distances: the components of a graph, landmarks among its nodes, shortest paths from them."""
     cells, ordered, edges = joined.cells, joined.ordered, joined.graph
-    components = done(graph.Components(cells, ordered, edges, settings.component_policy, joined.edges_from))
+    policy = settings.component_policy
+    components = done(graph.Components(cells, ordered, edges, policy, joined.edges_from, joined.metric))
     m = landmark_count(settings, int(components.figures["n_kept"]), "distinct points are embedded")
     landmarks = _chosen(settings, NodeCandidates(cells, ordered, edges, components), m, done)
     rows = done(graph.Rows(ordered, joined.neighbors, edges, components, landmarks))
-    provider = GeodesicRows(cells, ordered, joined.neighbors, edges, components, rows, joined.exponent)
+    provider = GeodesicRows(cells, ordered, joined.neighbors, edges, components, rows, joined.exponent, joined.metric)
     return Measured(provider, landmarks, joined.partitions, settings.components)
 
 
 def _joined_points(settings: FitSettings, data: PreparedSource, cut: RowPartitions, done: Runner) -> Joined:
     """Points joined to their nearest, or to all within a radius."""
-    seed = settings.seed
+    seed, metric = settings.seed, settings.metric_of_points
     cells = done(graph.Cells(data, cut, seed))
     ordered = done(graph.Order(done(graph.Assign(data, cut, cells)), cut.count, cut.rows_each))
     exponent = data.preprocessing.result_exponent
     if settings.radius is not None:
-        within = settings.radius, exponent, seed
+        within = settings.radius, exponent, seed, metric
         probes = done(graph.RadiusProbes(cells, ordered, *within))
         edges = done(graph.RadiusGraph(cells, ordered, probes, *within))
-        return Joined(cells, ordered, edges, edges, cut, exponent, "radius")
+        return Joined(cells, ordered, edges, edges, cut, exponent, "radius", metric)
     k = settings.n_neighbors
     probes = done(graph.Probes(cells, ordered, k, seed, settings.recall))
-    neighbors = done(graph.Neighbors(cells, ordered, probes, k, seed))
-    return Joined(cells, ordered, neighbors, done(graph.Graph(ordered, neighbors)), cut, exponent, "neighbors")
+    neighbors = done(graph.Neighbors(cells, ordered, probes, k, seed, metric))
+    return Joined(cells, ordered, neighbors, done(graph.Graph(ordered, neighbors)), cut, exponent, "neighbors", metric)
 
 
 def _precomputed_graph(settings: FitSettings, source: GraphSource, done: Runner) -> Joined:
@@ -231,10 +233,11 @@ def _replayed(
     settings: ExtendSettings, space: Space, source: Source, cut: RowPartitions, done: Runner
 ) -> ReplayedSource:
     """New vectors with the preprocessing of the fit."""
-    fitted, standardize = space.stages, bool(space.settings["standardize"])
-    validated = done(ValidateBatch(source, cut, settings.missing, space.exponent_of_source))
-    dtype = point_dtype(fitted["validate"].figures["dtype"])
-    return ReplayedSource(source, fitted["validate"], standardize, fitted.get("axes"), validated, dtype)
+    fitted, told = space.stages, fitted_settings(space)
+    validated = done(ValidateBatch(source, cut, settings.missing, told.metric_of_rows, space.exponent_of_source))
+    dtype, axes = point_dtype(fitted["validate"].figures["dtype"]), fitted.get("axes")
+    metric = told.metric_of_points
+    return ReplayedSource(source, fitted["validate"], told.standardize, axes, metric, validated, dtype)
 
 
 def _searched(

@@ -15,12 +15,12 @@ from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.jobs import study_spaces as spaces
 from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.plan import cores, kernel_choice, method_choice
-from pipeline.methods import DISSIMILARITIES
+from pipeline.methods import DIRECTIONAL, DISSIMILARITIES
 from pipeline.numerics.dimension import Dimension, automatic_components, dimension_of_points
 from pipeline.numerics.extension.placement import weighted_answers
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice, fitted_model
-from pipeline.numerics.models.metrics import SCALE_FREE, Kernel, automatic_gamma, distances, gamma_in_unit
+from pipeline.numerics.models.metrics import Kernel, automatic_gamma, distances, gamma_in_unit
 from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
 from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_columns, n_points
@@ -109,7 +109,9 @@ def study(settings: StudySettings, say: Say = lambda _: None, data: object | Non
 
 def _dimension(settings: StudySettings, sample: spaces.Sample) -> Dimension | None:
     """Of the sample, where its rows are points."""
-    if settings.input == DISSIMILARITIES or (settings.metric != "euclidean" and settings.n_components != "auto"):
+    if settings.input == DISSIMILARITIES or (
+        settings.metric != settings.metric_of_points and settings.n_components != "auto"
+    ):
         return None
     return dimension_of_points(sample.values[: sample.n_training], settings.n_neighbors)
 
@@ -235,14 +237,15 @@ class _Studying:
             return spaces.Direct(given, n, lambda rows, columns: values[np.ix_(rows, columns)], settings.counts_rows)
         if settings.is_geodesic:
             most = max(settings.tried_neighbors)
-            return spaces.Paths(values, n, settings.component_policy, most, cores(), settings.counts_rows)
+            policy, counted = settings.component_policy, settings.counts_rows
+            return spaces.Paths(values, n, policy, most, cores(), counted, settings.metric)
         compare = partial(distances, settings.metric) if self._kernel is None else self._kernel.dissimilarities
         return spaces.Direct(values, n, compare, settings.counts_rows)
 
     @property
     def _exponent(self) -> int:
         """Of the unit that dissimilarities are in."""
-        return 0 if self._settings.is_geodesic or self._settings.metric in SCALE_FREE else self._sample.exponent
+        return 0 if self._settings.is_geodesic or self._settings.metric in DIRECTIONAL else self._sample.exponent
 
     @cached_property
     def _kernel(self) -> Kernel | None:

@@ -6,7 +6,7 @@ shortest path is searched once, and the neighbors of a point once for the larges
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.dimension import SAMPLING, rows_per_block, spread_rows
+from pipeline.numerics.directions import edge_lengths, require_directions
 from pipeline.numerics.geodesics.graph import (
     ComponentPolicy,
     Connected,
@@ -104,6 +105,7 @@ def _of_vectors(settings: StudySettings, source: Source) -> Sample:
         )
     preprocessing = _preprocessing(settings, source, values[usable])
     points = preprocessing.apply(values[usable])
+    require_directions(source.name, points, settings.metric_of_points, rows[usable])
     distinct = collapse_duplicates(points).first_rows
     _, n_held_out = sample_sizes(settings, len(distinct))
     order = distinct[_order(len(distinct), settings.seed)]
@@ -135,16 +137,16 @@ def _preprocessing(settings: StudySettings, source: Source, values: AnyArray) ->
     checks.require_squarable(source.name, numbers)
     exponent, dtype = int(np.frexp(np.abs(numbers).max())[1]), point_dtype(source.dtype)
     if not settings.standardize and settings.pca is None:
-        return Preprocessing(exponent, dtype)
+        return Preprocessing(exponent, dtype, metric=settings.metric_of_points)
     scaled = np.ldexp(numbers, -exponent)
     constant = (scaled == scaled[0]).all(axis=0)
     center = np.where(constant, scaled[0], scaled.mean(axis=0))
     spread = np.where(constant, 1.0, scaled.std(axis=0)) if settings.standardize else None
     centered = Preprocessing(exponent, dtype, center, spread)
     if settings.pca is None:
-        return centered
+        return replace(centered, metric=settings.metric_of_points)
     axes, _ = principal_axes(scatter_matrix(centered.apply(numbers).astype(np.float64)), settings.pca)
-    return Preprocessing(exponent, dtype, center, spread, axes)
+    return replace(centered, axes=axes, metric=settings.metric_of_points)
 
 
 class Measured(NamedTuple):
@@ -180,9 +182,11 @@ class Paths:
         most_neighbors: int,
         n_jobs: int,
         are_counted: bool = False,
+        metric: str = "euclidean",
     ) -> None:
         self._are_counted = are_counted
         self._points, self._n, self._policy, self._n_jobs = points, n_training, policy, n_jobs
+        self._metric = metric
         self._lists = neighbors_within(points[:n_training], most_neighbors, n_jobs)
         self._lists_of_all = neighbors_within(points, most_neighbors, n_jobs)
         self._connected: dict[int, Connected] = {}
@@ -197,7 +201,7 @@ class Paths:
         """What is needed of some training points, rising, that may become landmarks."""
         nodes = self.nodes(n_neighbors)
         apart, places = NeighborSearch(self._points[nodes]).query(self._points[self._n :], n_neighbors, self._n_jobs)
-        neighbors = nodes[places]
+        neighbors, to_neighbors = nodes[places], edge_lengths(self._metric, apart)
         between = np.empty((len(candidates), len(candidates)))
         to_candidates = np.empty((len(neighbors), len(candidates)))
         counted = nodes if self._are_counted else nodes[:0]
@@ -206,7 +210,7 @@ class Paths:
         def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
             training[:, batch] = lengths[place_of[counted]]
             between[batch] = lengths[place_of[candidates]].T
-            to_candidates[:, batch] = rows_through_neighbors(apart, place_of[neighbors], lengths)
+            to_candidates[:, batch] = rows_through_neighbors(to_neighbors, place_of[neighbors], lengths)
 
         each_search(self._connected[n_neighbors].graph, candidates, take, self._n_jobs)
         among, reached = self._among(n_neighbors)
@@ -229,8 +233,9 @@ class Paths:
 
     def _graph(self, points: AnyArray, lists: tuple[FloatArray, IntArray], n_neighbors: int) -> Connected:
         distances, indices = lists
-        graph = neighbor_graph(distances[:, :n_neighbors], indices[:, :n_neighbors])
-        return apply_component_policy(points, graph, self._policy)
+        lengths = edge_lengths(self._metric, distances[:, :n_neighbors])
+        graph = neighbor_graph(lengths, indices[:, :n_neighbors])
+        return apply_component_policy(points, graph, self._policy, metric=self._metric)
 
 
 class Direct:

@@ -1,4 +1,5 @@
-"""Preprocessing of rows: an exact scale, centering, standardization and principal axes."""
+"""Preprocessing of rows: an exact scale, centering, standardization, principal axes and directions; and the moments of
+columns that it is made of."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,36 +8,45 @@ import numpy as np
 import scipy
 from threadpoolctl import threadpool_limits
 
+from pipeline.methods import DIRECTIONAL
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.directions import unit_points
 from pipeline.types import AnyArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
     """rows -> ((rows 2^-exponent - center) / spread) axes, in `dtype`; each of the last three steps is optional.
-    Scaling by a power of two is exact and keeps every square within range."""
+    Scaling by a power of two is exact and keeps every square within range. By a metric of DIRECTIONAL the results are
+    then unit vectors; unscaled rows become the same ones, so these are not scaled."""
 
     exponent: int
     dtype: np.dtype[Any]
     center: FloatArray | None = None
     spread: FloatArray | None = None
     axes: FloatArray | None = None
+    metric: str = "euclidean"
 
     @property
     def result_exponent(self) -> int:
-        """The power of two that takes results back to the user's units; 0 for standardized data."""
-        return self.exponent if self.spread is None else 0
+        """The power of two that takes results back to the user's units; 0 for standardized data and directions."""
+        return self.exponent if self.spread is None and self.metric not in DIRECTIONAL else 0
 
     def apply(self, rows: AnyArray) -> AnyArray:
-        values: AnyArray = np.ldexp(rows.astype(self.dtype), -self.exponent)
-        if self.center is None:
-            return values
-        values = values - self.center
+        if self.metric in DIRECTIONAL:
+            values = rows if self.center is None else self._centered(rows.astype(np.float64))
+            return unit_points(values, self.metric, self.dtype)
+        values = rows.astype(self.dtype)
+        return self._scaled(values) if self.center is None else self._centered(values).astype(self.dtype)
+
+    def _scaled(self, values: AnyArray) -> AnyArray:
+        return np.asarray(np.ldexp(values, -self.exponent))
+
+    def _centered(self, values: AnyArray) -> FloatArray:
+        centered: FloatArray = self._scaled(values) - self.center
         if self.spread is not None:
-            values /= self.spread
-        if self.axes is not None:
-            values = fixed_order_product(values, self.axes)
-        return values.astype(self.dtype)
+            centered /= self.spread
+        return centered if self.axes is None else fixed_order_product(centered, self.axes)
 
 
 def fixed_order_product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
@@ -68,3 +78,26 @@ def principal_axes(scatter: FloatArray, n_axes: int) -> tuple[FloatArray, float]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(n_axes)])
     total = float(values.sum())
     return axes * signs, float(values[::-1][:n_axes].sum()) / total if total > 0 else 0.0
+
+
+def column_ranges(rows: AnyArray) -> FloatArray:
+    """Least and greatest value (2, D) of each column."""
+    values = rows.astype(np.float64)
+    return np.stack([values.min(axis=0, initial=np.inf), values.max(axis=0, initial=-np.inf)])
+
+
+def column_moments(rows: AnyArray) -> FloatArray:
+    """Mean and sum of squared deviations (2, D) of each column; zeros for no rows."""
+    if not len(rows):
+        return np.zeros((2, rows.shape[1]))
+    values = rows.astype(np.float64)
+    mean = values.mean(axis=0)
+    return np.stack([mean, ((values - mean) ** 2).sum(axis=0)])
+
+
+def merged_moments(first: FloatArray, n_first: int, second: FloatArray, n_second: int) -> FloatArray:
+    """The moments of two sets of rows together, without the cancellation of sums of squares."""
+    n = n_first + n_second
+    shift = second[0] - first[0]
+    mean = first[0] + shift * (n_second / n)
+    return np.stack([mean, first[1] + second[1] + shift**2 * (n_first * n_second / n)])

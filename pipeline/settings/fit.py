@@ -60,8 +60,8 @@ class MethodSettings(FrozenSettings):
     metric: str = option(
         METHOD,
         "euclidean",
-        f"Distance between points, for methods without a graph: {_names(METRICS)}, or your own function of two objects "
-        "as package.module:function.",
+        f"Distance between points: {_names(METRICS)}, or your own function of two objects as package.module:function. "
+        f"Along a graph: {_names(methods.EDGE_METRICS)}.",
         examples=[*METRICS],
     )
     kernel: str = option(
@@ -79,7 +79,10 @@ class MethodSettings(FrozenSettings):
     degree: int = option(METHOD, 3, "Degree of the polynomial kernel.", **within("degree"))
     constant: float = option(METHOD, 1.0, "Constant term of the polynomial kernel.", **within("constant"))
     radius: float | None = option(
-        GRAPH, None, "Connect all points within this distance, instead of the nearest neighbors.", **within("radius")
+        GRAPH,
+        None,
+        "Connect all points within this distance by the metric, instead of the nearest neighbors.",
+        **within("radius"),
     )
     landmarks_key: str | None = option(
         DATA,
@@ -260,6 +263,16 @@ class FitSettings(MethodSettings, JobSettings):
         super().check_choices()
         if self.n_components == "auto":
             methods.require_estimable(self.method, self.input, self.metric, self.kernel)
+
+    @property
+    def metric_of_points(self) -> str:
+        """What points are prepared for: the metric of edges along a graph. Other methods measure points themselves."""
+        return self.metric if self.is_geodesic else "euclidean"
+
+    @property
+    def metric_of_rows(self) -> str:
+        """The same, where rows are points as they are."""
+        return "euclidean" if self.standardize or self.pca is not None else self.metric_of_points
 
     def of_results(self) -> dict[str, Any]:
         """Settings that results depend on, for the manifest. Later ones are named only if they are set, so that runs

@@ -160,6 +160,11 @@ class GraphSpace(Space):
         return self.stages["graph"].figures.get("radius")
 
     @property
+    def metric(self) -> str:
+        """What the lengths of edges are measured by."""
+        return str(self.settings.get("metric", "euclidean"))
+
+    @property
     def is_precomputed(self) -> bool:
         """Whether the graph is the user's own, whose nodes are no points."""
         return "order" not in self.stages

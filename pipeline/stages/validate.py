@@ -14,13 +14,22 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import DIRECTIONAL
 from pipeline.numerics import checks
-from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
+from pipeline.numerics.directions import have_directions, refuse_undirected, require_directions
+from pipeline.numerics.preprocessing import (
+    Preprocessing,
+    column_moments,
+    column_ranges,
+    merged_moments,
+    principal_axes,
+    scatter_matrix,
+)
 from pipeline.sources import Source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.stages.stage import Cost, Outcome, RowStage, Shape, Stage, written
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
+from pipeline.types import AnyArray, BoolArray, FloatArray, Json
 
 LISTED_ROWS = 5
 # Whole numbers up to here are doubles to the last digit.
@@ -72,12 +81,19 @@ class Scan(RowStage):
 
 @dataclass(frozen=True)
 class Validate(Scan):
-    """With `missing` "drop", rows with NaN or infinite entries stay in the row count but take no part in anything."""
+    """With `missing` "drop", rows with NaN or infinite entries stay in the row count but take no part in anything.
+
+    metric: what all other rows must be defined for, where they are measured as they are.
+    """
 
     source: Source
     partitions: RowPartitions
     missing: Missing = "error"
+    metric: str = "euclidean"
     depends_on = ("missing",)
+
+    def settings(self) -> Json:
+        return {**super().settings(), **named_if_directional(self.metric)}
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.partitions.rows(partition)
@@ -90,16 +106,25 @@ class Validate(Scan):
             "bad_entries": 0 if usable.all() else int(np.count_nonzero(~np.isfinite(block))),
             "n_bad_rows": int(np.count_nonzero(~usable)),
             "bad_rows": (np.flatnonzero(~usable)[:LISTED_ROWS] + rows.start).tolist(),
+            **self._undirected(block, usable, rows),
         }
         arrays = write_ids(ledger, partition, self.source, rows)
         if (self.missing == "error" and figures["bad_entries"]) or figures["largest"] > checks.LARGEST_SIZE:
             return figures, arrays  # the stage will fail, and moments would overflow
         return figures, arrays + ledger.write_parts(partition, _summaries(block, usable))
 
+    def _undirected(self, block: AnyArray, usable: BoolArray, rows: range) -> Json:
+        """How many rows of a partition have no direction, and the first, if the metric needs one."""
+        if self.metric not in DIRECTIONAL:
+            return {}
+        found = np.flatnonzero(usable & ~have_directions(block, self.metric))
+        return {"n_undirected": len(found), "undirected": (found[:LISTED_ROWS] + rows.start).tolist()}
+
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         entries = list(figures.values())
         n_bad = sum(entry["n_bad_rows"] for entry in entries)
         self._refuse_bad_entries(entries, n_bad)
+        self._refuse_undirected(entries)
         largest = max(entry["largest"] for entry in entries)
         checks.require_squarable(self.source.name, np.array([largest]))
         if self.source.dtype.kind in "iu" and largest > LARGEST_EXACT:
@@ -135,6 +160,11 @@ class Validate(Scan):
                 "missing='drop' (those rows get NaN coordinates, the row count is kept)."
             )
 
+    def _refuse_undirected(self, figures: list[Json]) -> None:
+        first = [row for entry in figures for row in entry.get("undirected", ())][:LISTED_ROWS]
+        n_rows = sum(entry.get("n_undirected", 0) for entry in figures)
+        refuse_undirected(self.source.name, n_rows, first, self.metric)
+
     def _merged_moments(self, ledger: StageLedger) -> FloatArray:
         """Mean and sum of squared deviations (2, D) over all usable rows, merged grain by grain in row order."""
         total, n_seen = np.zeros((2, self.source.shape[1])), 0
@@ -145,6 +175,11 @@ class Validate(Scan):
                     total = merged_moments(total, n_seen, part, count)
                     n_seen += count
         return total
+
+
+def named_if_directional(metric: str) -> Json:
+    """A metric as settings name it: results by others stay named as they were before there were any."""
+    return {"metric": metric} if metric in DIRECTIONAL else {}
 
 
 def usable_rows(block: AnyArray) -> BoolArray:
@@ -172,29 +207,6 @@ def _grains(n_rows: int) -> list[slice]:
 def _spanned(ranges: FloatArray) -> FloatArray:
     """The range (2, D) that spans several (r, 2, D)."""
     return np.stack([ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)])
-
-
-def column_ranges(rows: AnyArray) -> FloatArray:
-    """Least and greatest value (2, D) of each column."""
-    values = rows.astype(np.float64)
-    return np.stack([values.min(axis=0, initial=np.inf), values.max(axis=0, initial=-np.inf)])
-
-
-def column_moments(rows: AnyArray) -> FloatArray:
-    """Mean and sum of squared deviations (2, D) of each column; zeros for no rows."""
-    if not len(rows):
-        return np.zeros((2, rows.shape[1]))
-    values = rows.astype(np.float64)
-    mean = values.mean(axis=0)
-    return np.stack([mean, ((values - mean) ** 2).sum(axis=0)])
-
-
-def merged_moments(first: FloatArray, n_first: int, second: FloatArray, n_second: int) -> FloatArray:
-    """The moments of two sets of rows together, without the cancellation of sums of squares."""
-    n = n_first + n_second
-    shift = second[0] - first[0]
-    mean = first[0] + shift * (n_second / n)
-    return np.stack([mean, first[1] + second[1] + shift**2 * (n_first * n_second / n)])
 
 
 def write_ids(ledger: StageLedger, partition: int, source: Source, rows: range) -> list[str]:
@@ -230,18 +242,21 @@ GRAINS_PER_BLOCK = 64
 
 @dataclass(frozen=True)
 class PreparedSource:
-    """A validated source with its preprocessing; rows that were dropped read as NaN."""
+    """A validated source with its preprocessing, for a metric that may need directions; rows that were dropped read as
+    NaN."""
 
     source: Source
     validated: Outcome
     standardize: bool = False
     axes: Outcome | None = None
+    metric: str = "euclidean"
 
     @property
     def identity(self) -> list[str]:
         """What names its content, for the stages that read it."""
         axes = [] if self.axes is None else [self.axes.ledger.digest]
-        return [str(self.validated.figures["content"]), f"standardize={self.standardize}", *axes]
+        measured = [f"metric={metric}" for metric in named_if_directional(self.metric).values()]
+        return [str(self.validated.figures["content"]), f"standardize={self.standardize}", *axes, *measured]
 
     @property
     def n_columns(self) -> int:
@@ -251,10 +266,14 @@ class PreparedSource:
     def preprocessing(self) -> Preprocessing:
         centered = self.standardize or self.axes is not None
         found = preprocessing_of(self.source, self.validated, self.standardize, centered)
-        return found if self.axes is None else replace(found, axes=self.axes.ledger.read("axes").read())
+        axes = None if self.axes is None else self.axes.ledger.read("axes").read()
+        return replace(found, axes=axes, metric=self.metric)
 
     def read(self, start: int, stop: int) -> AnyArray:
-        return self.preprocessing.apply(self.source.read(start, stop))
+        points = self.preprocessing.apply(self.source.read(start, stop))
+        # Rows that are standardized may have lost their direction: the mean has none.
+        require_directions(self.source.name, points, self.metric, np.arange(start, stop))
+        return points
 
 
 def point_dtype(source: np.dtype[Any]) -> np.dtype[Any]:
@@ -327,46 +346,15 @@ class Axes(Stage):
         )
 
 
-def n_usable(data: PreparedSource) -> int:
-    """How many rows take part."""
-    figures = data.validated.figures
-    return int(figures["n_rows"] - figures["n_dropped_rows"])
-
-
-def rows_of_rank(data: PreparedSource, partitions: RowPartitions, ranks: IntArray) -> tuple[AnyArray, IntArray]:
-    """Points (r, D) and numbers (r,) of the rows with these ranks, rising, among the usable ones."""
-    points = np.empty((len(ranks), data.n_columns), dtype=data.preprocessing.dtype)
-    rows, seen = np.empty(len(ranks), dtype=np.int64), 0
-    for partition in range(partitions.count):
-        n_here = int(data.validated.ledger.part("usable", partition).read().sum())
-        first, last = np.searchsorted(ranks, [seen, seen + n_here])
-        if first < last:
-            part = partitions.rows(partition)
-            block = data.read(part.start, part.stop)
-            places = np.flatnonzero(usable_rows(block))[ranks[first:last] - seen]
-            points[first:last], rows[first:last] = block[places], places + part.start
-        seen += n_here
-    return points, rows
-
-
-def points_of_rows(data: PreparedSource, partitions: RowPartitions, rows: IntArray) -> AnyArray:
-    """Points (r, D) of the rows with these numbers, rising."""
-    points = np.empty((len(rows), data.n_columns), dtype=data.preprocessing.dtype)
-    bounds = np.searchsorted(rows, np.arange(partitions.count + 1) * partitions.rows_each)
-    for partition in np.flatnonzero(np.diff(bounds)).tolist():
-        part, mine = partitions.rows(partition), slice(*bounds[partition : partition + 2])
-        points[mine] = data.read(part.start, part.stop)[rows[mine] - part.start]
-    return points
-
-
 @dataclass(frozen=True)
 class ValidateBatch(Validate):
-    """Like the scan before a fit; but rows may all be the same, and must not be out of all proportion to the fit's."""
+    """Like the scan before a fit; but rows may all be the same, and must not be out of all proportion to the fit's,
+    unless only their directions count."""
 
     exponent: int = 0
 
     def _refuse_content(self, ranges: FloatArray, largest: float, n_usable: int) -> None:
-        if np.ldexp(largest, -self.exponent) > checks.LARGEST_SIZE:
+        if self.metric not in DIRECTIONAL and np.ldexp(largest, -self.exponent) > checks.LARGEST_SIZE:
             raise InvalidInputError(
                 f"{self.source.name} reaches {largest:g} in absolute value, beyond {checks.LARGEST_SIZE:g} times the "
                 "fitted data; squared distances would leave double precision: drop or rescale such rows."
@@ -377,7 +365,8 @@ class ValidateBatch(Validate):
 class ReplayedSource(PreparedSource):
     """New rows with the preprocessing that `validated` and `axes` of the fit gave.
 
-    They are kept in the precision that holds both their own values and those of the fit.
+    They are kept in the precision that holds both their own values and those of the fit, but directions in that of the
+    fit: a fitted row must have its own direction as a new one.
     """
 
     batch: Outcome | None = None
@@ -391,4 +380,5 @@ class ReplayedSource(PreparedSource):
     @cached_property
     def preprocessing(self) -> Preprocessing:
         found = super().preprocessing
-        return replace(found, dtype=np.result_type(found.dtype, self.fitted_dtype or found.dtype))
+        fitted = self.fitted_dtype or found.dtype
+        return replace(found, dtype=fitted if self.metric in DIRECTIONAL else np.result_type(found.dtype, fitted))

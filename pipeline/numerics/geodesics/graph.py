@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.directions import edge_lengths
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
@@ -153,14 +154,7 @@ def _count_ends(first: int, last: int, starts: AnyArray, ends: AnyArray, counts:
 
 
 @compiled
-def _fill_ends(
-    first: int,
-    last: int,
-    edges: tuple[AnyArray, AnyArray, AnyArray],
-    places: AnyArray,
-    targets: AnyArray,
-    lengths: AnyArray,
-) -> None:
+def _fill_ends(first: int, last: int, edges: Edges, places: AnyArray, targets: AnyArray, lengths: AnyArray) -> None:
     starts, ends, weights = edges
     for edge in range(len(starts)):
         if first <= starts[edge] < last:
@@ -327,7 +321,11 @@ def _flatten(parents: AnyArray) -> None:
 
 
 def apply_component_policy(
-    points: AnyArray | None, graph: SparseArray, policy: ComponentPolicy, edges_from: str = "neighbors"
+    points: AnyArray | None,
+    graph: SparseArray,
+    policy: ComponentPolicy,
+    edges_from: str = "neighbors",
+    metric: str = "euclidean",
 ) -> Connected:
     """A graph in which all kept nodes reach each other; without points no links between components can be found."""
     checks.one_of("policy", policy, POLICIES)
@@ -336,14 +334,14 @@ def apply_component_policy(
         return Connected(graph, labels, labels == 0, 0)
     if policy == "error" or points is None:
         raise DisconnectedGraphError(disconnected_message(np.bincount(labels).tolist(), edges_from=edges_from))
-    starts, ends, lengths = shortest_bridges(points, labels)
+    starts, ends, lengths = shortest_bridges(points, labels, metric)
     return Connected(with_edges(graph, starts, ends, lengths), labels, np.ones(len(labels), np.bool_), len(starts))
 
 
-def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Links (starts, ends, lengths) of a minimum spanning tree over components, by Boruvka's algorithm. In a round
-    every component but the largest finds its shortest link to another. Links are compared by (length, lower row, higher
-    row), a strict order, so no round closes a cycle."""
+def shortest_bridges(points: AnyArray, labels: IntArray, metric: str = "euclidean") -> Edges:
+    """Links of a minimum spanning tree over components, as long as `metric` has it, by Boruvka's algorithm. In a round
+    every component but the largest finds its shortest link to another. Links are compared by (distance, lower row,
+    higher row), a strict order, so no round closes a cycle."""
     links: list[Link] = []
     _, first = np.unique(labels, return_index=True)
     sets, current = UnionFind(first[labels]), labels
@@ -352,7 +350,7 @@ def shortest_bridges(points: AnyArray, labels: IntArray) -> tuple[IntArray, IntA
         lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
         sets.join(low, high)
         current = sets.labels()
-    return low, high, lengths
+    return low, high, edge_lengths(metric, lengths)
 
 
 def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:

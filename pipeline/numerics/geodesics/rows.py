@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import LANES, compiled, prefetch
+from pipeline.numerics.directions import edge_lengths
 from pipeline.numerics.geodesics.graph import checked_graph
 from pipeline.numerics.geodesics.shortest_paths import Csr, PathGraph, PathSearch, shorten
 from pipeline.numerics.neighbors.radius import RadiusLists, even_lists
@@ -275,8 +276,8 @@ def bound_between(batches: "list[AnyArray]") -> FloatArray:
     return between
 
 
-def with_direct_ways(between: FloatArray, points: AnyArray, reach: FloatArray) -> FloatArray:
-    """The lengths (p, p), or the direct distance where it is shorter and within the reach (p,) of either point."""
-    direct = scipy.spatial.distance.cdist(points, points)
+def with_direct_ways(between: FloatArray, points: AnyArray, reach: FloatArray, metric: str = "euclidean") -> FloatArray:
+    """The lengths (p, p), or the direct one where it is shorter and within the reach (p,) of either point."""
+    direct = edge_lengths(metric, scipy.spatial.distance.cdist(points, points))
     near = direct <= np.maximum(reach[:, None], reach)
     return np.where(near, np.minimum(between, direct), between)

@@ -1,8 +1,7 @@
 """Dissimilarities of vectors to landmarks, by metrics or by kernels, in compiled loops.
 
-Dissimilarities are squared downstream, so "sqeuclidean" is not a metric here. "cosine" is 1 - cos, and both it and
-"correlation" are half the squared distance between unit vectors, which equals 1 - cos without cancellation and is
-exactly 0 between equal rows.
+Dissimilarities are squared downstream, so "sqeuclidean" is not a metric here. "cosine" (1 - cos), "angular" and
+"correlation" are functions of the distance between unit vectors, by which they are exactly 0 between equal rows.
 
 A kernel k is an inner product of mapped vectors, so d^2(x, y) = k(x, x) - 2 k(x, y) + k(y, y) is a squared distance,
 and its classical scaling is kernel PCA; centering of the kernel cancels in d^2 [G sec. 2.1.2; T eq. 2-5].
@@ -28,10 +27,10 @@ from numpy.typing import ArrayLike
 
 from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE, KERNELS, METRICS
-from pipeline.methods import SCALE_FREE as SCALE_FREE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled, inlined
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
+from pipeline.numerics.directions import LISTED_ROWS, centered_for, from_squared_chords, refuse_undirected, unit_rows
+from pipeline.types import AnyArray, FloatArray
 
 LANDMARKS_PER_BLOCK = 256
 COLUMNS_PER_PASS = 4
@@ -50,11 +49,8 @@ def distances(metric: str, points: ArrayLike, landmarks: ArrayLike) -> FloatArra
         return _totals(rows, marks, LARGEST)
     if metric == "euclidean":
         return euclidean(rows, marks)
-    if metric == "correlation":
-        rows, marks = _centered(rows), _centered(marks)
-    halves = _totals(*unit_vectors(rows, marks, metric), SQUARES)
-    halves *= 0.5
-    return halves
+    directions = unit_vectors(centered_for(metric, rows), centered_for(metric, marks), metric)
+    return from_squared_chords(metric, _totals(*directions, SQUARES))
 
 
 def euclidean(points: AnyArray, landmarks: AnyArray) -> FloatArray:
@@ -90,11 +86,14 @@ def checked_vectors(points: ArrayLike, landmarks: ArrayLike) -> tuple[AnyArray, 
 
 def unit_vectors(points: AnyArray, landmarks: AnyArray, metric: str) -> tuple[FloatArray, FloatArray]:
     """Both with every row divided by its length; an error that names `metric` if a row is zero."""
-    units, has_length = unit_rows(points)
-    _require_lengths("points", has_length, metric)
-    marks, have_lengths = unit_rows(landmarks)
-    _require_lengths("landmarks", have_lengths, metric)
-    return units, marks
+    return _units("points", points, metric), _units("landmarks", landmarks, metric)
+
+
+def _units(name: str, rows: AnyArray, metric: str) -> FloatArray:
+    units, has_length = unit_rows(rows)
+    bad = np.flatnonzero(~has_length)
+    refuse_undirected(name, len(bad), bad[:LISTED_ROWS], metric)
+    return units
 
 
 def _checked(name: str, values: ArrayLike) -> AnyArray:
@@ -105,24 +104,6 @@ def _checked(name: str, values: ArrayLike) -> AnyArray:
         checks.require_finite(name, array)
         checks.require_not_too_large(name, array)
     return np.ascontiguousarray(array)
-
-
-def require_directions(name: str, rows: AnyArray, metric: str, numbers: IntArray | None = None) -> None:
-    """Refuse rows without a direction if `metric` needs one; the error calls them by their `numbers`."""
-    if metric in SCALE_FREE:
-        has_length = np.ptp(rows, axis=1) > 0 if metric == "correlation" else rows.any(axis=1)
-        _require_lengths(name, np.asarray(has_length, dtype=np.bool_), metric, numbers)
-
-
-def _require_lengths(name: str, has_length: BoolArray, metric: str, numbers: IntArray | None = None) -> None:
-    bad = np.flatnonzero(~has_length)
-    if len(bad):
-        what = "rows of equal entries" if metric == "correlation" else "rows of zeros"
-        listed = ", ".join(map(str, bad[:5] if numbers is None else numbers[bad[:5]]))
-        raise InvalidInputError(
-            f"{name} has {len(bad)} {what}, first in row{'s' * (len(bad) > 1)} {listed}; "
-            f"{metric!r} is not defined for them: drop those rows or use another metric."
-        )
 
 
 def _totals(points: AnyArray, landmarks: AnyArray, kind: int) -> FloatArray:
@@ -188,41 +169,6 @@ def _squared_lengths(rows: AnyArray) -> FloatArray:
             total += np.float64(rows[i, k]) * np.float64(rows[i, k])
         lengths[i] = total
     return lengths
-
-
-@compiled
-def unit_rows(rows: AnyArray) -> tuple[FloatArray, BoolArray]:
-    """Rows (p, D) divided by their lengths, and whether each has one (p,); rows of zeros stay zeros. Rows are first
-    divided by their largest entry, so that no square overflows or vanishes."""
-    units, has_length = np.zeros(rows.shape), np.empty(len(rows), dtype=np.bool_)
-    for i in range(len(rows)):
-        largest, total = 0.0, 0.0
-        for k in range(rows.shape[1]):
-            largest = max(largest, abs(np.float64(rows[i, k])))
-        has_length[i] = largest > 0.0
-        if largest > 0.0:
-            for k in range(rows.shape[1]):
-                units[i, k] = np.float64(rows[i, k]) / largest
-                total += units[i, k] * units[i, k]
-            length = math.sqrt(total)
-            for k in range(rows.shape[1]):
-                units[i, k] = units[i, k] / length
-    return units, has_length
-
-
-@compiled
-def _centered(rows: AnyArray) -> FloatArray:
-    """Rows less their means, computed relative to the first entry so that equal entries give exactly zeros."""
-    centered = np.empty(rows.shape)
-    for i in range(len(rows)):
-        origin, total = np.float64(rows[i, 0]), 0.0
-        for k in range(rows.shape[1]):
-            centered[i, k] = np.float64(rows[i, k]) - origin
-            total += centered[i, k]
-        mean = total / rows.shape[1]
-        for k in range(rows.shape[1]):
-            centered[i, k] = centered[i, k] - mean
-    return centered
 
 
 @dataclass(frozen=True)

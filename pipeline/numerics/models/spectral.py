@@ -35,8 +35,9 @@ from pipeline.errors import InvalidInputError
 from pipeline.methods import GAMMA_RANGE
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.directions import unit_rows
 from pipeline.numerics.mds import Placement, add_multiple, count_positive, eigenpairs, with_fixed_signs
-from pipeline.numerics.models.metrics import squared_distances, unit_rows
+from pipeline.numerics.models.metrics import squared_distances
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 SMALLEST_DEGREE = 1e-290

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.errors import InvalidInputError
+from pipeline.numerics.directions import edge_lengths
 from pipeline.numerics.geodesics.graph import symmetric_csr
 from pipeline.numerics.landmarks.sampling import firsts_of_groups, held_ranges, least_keys, row_hashes, widen
 from pipeline.numerics.neighbors.exact import NeighborSearch
@@ -246,9 +247,10 @@ class AnchorGraph(OneGroup):
     """Symmetric CSR over the anchors, with paths about as long as in the run, and their components in the run.
 
     An edge leads from each anchor to its k nearest. It is as long as its ends are apart, or as the greatest difference
-    of their distances to a landmark, whichever is more; both bound the run's own distance from below, and the second
-    closes shortcuts between turns of the data. Further edges, as long as in the run, lead from each anchor to the
-    landmark nearest to it, and from each landmark to the first: they join what the k nearest leave apart.
+    of their distances to a landmark, whichever is more; both bound the run's own distance from below (the first unless
+    the metric is cosine or correlation), and the second closes shortcuts between turns of the data. Further edges,
+    as long as in the run, lead from each anchor to the landmark nearest to it, and from each landmark to the first:
+    they join what the k nearest leave apart.
     """
 
     space: GraphSpace
@@ -280,12 +282,12 @@ class AnchorGraph(OneGroup):
         """Edges to the k nearest; none between what the run kept apart."""
         few = self.ordered.figures["n_columns"] <= FEW_DIMENSIONS
         search = neighbors_by_trees if few else partial(neighbors_by_cells, self.probes.figures["n_probes"])
-        lengths, found = search(OrderedNodes(self.cells, self.ordered), 0, self.space.n_neighbors)
+        apart, found = search(OrderedNodes(self.cells, self.ordered), 0, self.space.n_neighbors)
+        weights = edge_lengths(self.space.metric, apart).ravel().copy()
         starts, ends = np.repeat(np.arange(len(found)), found.shape[1]), (found & NODE_BITS).ravel()
         if self.space.kept is not None:
             together = labels[starts] == labels[ends]
-            starts, ends, lengths = starts[together], ends[together], lengths.ravel()[together]
-        weights = lengths.ravel().copy()
+            starts, ends, weights = starts[together], ends[together], weights[together]
         for batch in row_batches(self.rows):
             widen(weights, starts, ends, batch.read())
         return starts, ends, weights

@@ -22,6 +22,7 @@ import scipy
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.directions import edge_lengths
 from pipeline.numerics.geodesics.graph import (
     POLICIES,
     ComponentPolicy,
@@ -58,6 +59,7 @@ class Components(SingleStage):
     graph: Outcome
     policy: ComponentPolicy
     edges_from: str = "neighbors"
+    metric: str = "euclidean"
     name = "components"
     depends_on = ("policy",)
     reads = ("graph",)
@@ -73,7 +75,8 @@ class Components(SingleStage):
                 raise InvalidInputError(NO_BRIDGES)
             labels = self.graph.ledger.read("components").read()
             links, exact = spanning_links(OrderedNodes(self.cells, self.ordered), labels)
-        arrays = {"starts": links.ends[:, 2], "ends": links.ends[:, 3], "lengths": links.lengths}
+        lengths = edge_lengths(self.metric, links.lengths)
+        arrays = {"starts": links.ends[:, 2], "ends": links.ends[:, 3], "lengths": lengths}
         n_kept = sizes[0] if self.policy == "largest" else self.ordered.figures["n_nodes"]
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
         return {**report, "n_bridges": len(links.lengths), "exact": exact}, arrays

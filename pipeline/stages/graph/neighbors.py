@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.errors import InvalidInputError
+from pipeline.numerics.directions import edge_lengths
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT, drawn
 from pipeline.numerics.neighbors.exact import LabelledTree
 from pipeline.numerics.neighbors.products import portions
@@ -109,6 +110,7 @@ class Probes(SingleStage):
 
     def result(self) -> Result:
         nodes = OrderedNodes(self.cells, self.ordered)
+        require_several(nodes)
         if self.n_neighbors >= nodes.n_nodes:
             raise InvalidInputError(
                 f"n_neighbors={self.n_neighbors} is out of range; use one from 1 to {nodes.n_nodes - 1} (the source "
@@ -157,13 +159,15 @@ class Probes(SingleStage):
 @dataclass(frozen=True)
 class Neighbors(GroupStage):
     """Distances and node numbers of the k nearest of every node, group by group, and which of them are of other groups;
-    and those of some rows apart, which later stages take as if they were new."""
+    and those of some rows apart, which later stages take as if they were new. By a metric between directions, points
+    are unit vectors, and that names them already."""
 
     cells: Outcome
     ordered: Outcome
     probes: Outcome
     n_neighbors: int
     seed: int
+    metric: str = "euclidean"
     name = "neighbors"
     version = 4
     depends_on = ("n_neighbors", "seed")
@@ -173,7 +177,8 @@ class Neighbors(GroupStage):
         nodes = OrderedNodes(self.cells, self.ordered)
         few = self.ordered.figures["n_columns"] <= FEW_DIMENSIONS
         search = neighbors_by_trees if few else partial(neighbors_by_cells, self.probes.figures["n_probes"])
-        distances, found = search(nodes, partition, self.n_neighbors)
+        apart, found = search(nodes, partition, self.n_neighbors)
+        distances = edge_lengths(self.metric, apart)
         neighbors = (found & NODE_BITS).astype(np.int32)
         arrays: dict[str, AnyArray] = {"distances": distances, "neighbors": neighbors}
         arrays |= edges_out(group_bounds(self.ordered), partition, neighbors, distances)
@@ -206,6 +211,12 @@ class Neighbors(GroupStage):
             disk=11 * (n + 2 * min(n, MOST_HELD_OUT)) * k,
             tasks=shape.n_partitions,
         )
+
+
+def require_several(nodes: OrderedNodes) -> None:
+    """Refuse rows that are all one point; of rows that are not the same, those that are multiples of each other."""
+    if nodes.n_nodes == 1:
+        raise InvalidInputError("all rows have the same direction; there is nothing to embed.")
 
 
 def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -> tuple[FloatArray, IntArray]:

@@ -27,8 +27,9 @@ from pipeline.numerics.neighbors.spatial import (
 )
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
+from pipeline.stages.picking import n_usable, rows_of_rank
 from pipeline.stages.stage import SEARCH, Cost, Outcome, Result, RowStage, Shape, SingleStage, Stage, total, written
-from pipeline.stages.validate import PreparedSource, n_usable, rows_of_rank, usable_rows
+from pipeline.stages.validate import PreparedSource, usable_rows
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 

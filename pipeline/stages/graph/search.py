@@ -17,6 +17,7 @@ import scipy
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
+from pipeline.numerics.directions import edge_lengths, reach_of
 from pipeline.numerics.landmarks.sampling import along_the_data, drawn, widen
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs, lists_of
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes, within_reach
@@ -36,6 +37,7 @@ from pipeline.stages.graph.neighbors import (
     Probes,
     enough_neighbors_among,
     look_into,
+    require_several,
     seconds_of_probing,
 )
 from pipeline.stages.graph.partition import (
@@ -125,7 +127,8 @@ def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) ->
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], space.kept)
     radius = float(space.radius or 0.0)
     room = Room(len(points), float(np.ldexp(radius, space.exponent)))
-    found = joined_pairs(list(counted(pairs_within(nodes, NO_GROUP, points, own_cells, radius), room)))
+    near = pairs_within(nodes, NO_GROUP, points, own_cells, reach_of(space.metric, radius))
+    found = with_lengths(space.metric, joined_pairs(list(counted(near, room))))
     alone = np.flatnonzero(np.bincount(found.queries, minlength=len(points)) == 0)
     if len(alone):
         apart, others = _nearest(space, points[alone], own_cells[alone], 1, space.kept)
@@ -165,7 +168,8 @@ def _nearest(
     space: GraphSpace, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
 ) -> tuple[FloatArray, IntArray]:
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], chosen)
-    return nearest_nodes(nodes, points, own_cells, space.n_probes, k)
+    apart, found = nearest_nodes(nodes, points, own_cells, space.n_probes, k)
+    return edge_lengths(space.metric, apart), found
 
 
 def nearest_nodes(
@@ -220,16 +224,18 @@ class RadiusProbes(SingleStage):
     radius: float
     exponent: int
     seed: int
+    metric: str = "euclidean"
     name = "probes"
     depends_on = ("radius", "exponent", "seed")
     reads = ("ordered",)
 
     def result(self) -> Result:
         nodes = OrderedNodes(self.cells, self.ordered)
+        require_several(nodes)
         size = min(nodes.n_nodes, SAMPLED_NODES)
         sample = np.sort(np.random.default_rng(self.seed).choice(nodes.n_nodes, size, replace=False))
         points, own_cells = nodes.nodes(sample)[0], nodes.cell_of(sample)
-        radius = in_run_units(self.radius, self.exponent)
+        radius = reach_of(self.metric, in_run_units(self.radius, self.exponent))
         n_pairs = sum(len(pairs.queries) for pairs in pairs_within(nodes, NO_GROUP, points, own_cells, radius))
         # Each has itself in its list.
         mean = n_pairs / size - 1
@@ -241,7 +247,8 @@ class RadiusProbes(SingleStage):
         if mean == 0:
             raise InvalidInputError(
                 f"radius={self.radius:g} is too small: no point has another within it ({seen}); choose a larger one, "
-                "in the units of the data (of its spreads, if standardized), or n_neighbors instead."
+                "in the units of the data (of its spreads, if standardized; of the metric, if it measures angles), or "
+                "n_neighbors instead."
             )
         needed, there = GRAPH_BYTES * mean * n_nodes, SHARE * machine_memory()
         if needed > there:
@@ -266,6 +273,7 @@ class RadiusGraph(UnevenGraph):
     radius: float
     exponent: int
     seed: int
+    metric: str = "euclidean"
     name = "graph"
     depends_on = ("radius", "exponent", "seed")
     reads = ("ordered", "probes")
@@ -285,7 +293,7 @@ class RadiusGraph(UnevenGraph):
         alone = np.flatnonzero(lists.sizes == 0)
         keys = node_keys(rows, first)[alone]
         apart, found = enough_neighbors_among(nodes, partition, points[alone], keys, own_cells[alone], nodes.n_cells, 1)
-        nearest[alone], others[alone] = apart[:, 0], found[:, 0] & NODE_BITS
+        nearest[alone], others[alone] = edge_lengths(self.metric, apart[:, 0]), found[:, 0] & NODE_BITS
         return write_group(ledger, partition, lists, nearest, self._held_out(first, partition, lists, nearest, others))
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
@@ -294,13 +302,13 @@ class RadiusGraph(UnevenGraph):
         return {**report, **probed, "radius": in_run_units(self.radius, self.exponent)}, arrays
 
     def _lists(self, nodes: OrderedNodes, group: int, points: AnyArray, own_cells: IntArray, first: int) -> RadiusLists:
-        radius = in_run_units(self.radius, self.exponent)
+        radius = reach_of(self.metric, in_run_units(self.radius, self.exponent))
         room = Room(len(points), self.radius, int(SHARE * machine_memory() / LIST_BYTES))
         parts = [
             pairs.where(pairs.points != pairs.queries + first)
             for pairs in counted(pairs_within(nodes, group, points, own_cells, radius), room)
         ]
-        return rising_lists(len(points), joined_pairs(parts))
+        return rising_lists(len(points), with_lengths(self.metric, joined_pairs(parts)))
 
     def _held_out(
         self, first: int, group: int, lists: RadiusLists, nearest: FloatArray, others: IntArray
@@ -331,6 +339,11 @@ def in_run_units(radius: float, exponent: int) -> float:
     """A radius of the user's; one beyond all reason is cut, for its square would overflow."""
     with np.errstate(over="ignore"):
         return min(float(np.ldexp(radius, -exponent)), checks.LARGEST_SIZE)
+
+
+def with_lengths(metric: str, pairs: Pairs) -> Pairs:
+    """The same pairs, as far apart as a metric says of points at such distances."""
+    return pairs._replace(distances=edge_lengths(metric, pairs.distances))
 
 
 def counted(parts: Iterator[Pairs], room: Room) -> Iterator[Pairs]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from pipeline.errors import RecallWarning
+from pipeline.numerics.directions import chords_of
 from pipeline.numerics.geodesics.rows import (
     bound_between,
     lengths_between,
@@ -86,6 +87,7 @@ class GeodesicRows(_Grouped):
     components: Outcome
     rows: Outcome
     unit: int
+    metric: str = "euclidean"
 
     @property
     def exponent(self) -> int:
@@ -158,7 +160,8 @@ class GeodesicRows(_Grouped):
             chosen = drawn(rows, n_rows, seed, wanted) & self._kept[int(bounds[group]) : int(bounds[group + 1])]
             parts.append(self.neighbors.ledger.part("distances", group).read()[chosen])
         distances = np.concatenate(parts)
-        return np.asarray(distances) if distances.shape[1] >= 2 else None
+        # Of unit vectors, the chords grow as the balls around a point do.
+        return chords_of(self.metric, distances) if distances.shape[1] >= 2 else None
 
     def figures(self) -> Json:
         return {name: value for name, value in self.neighbors.figures.items() if name == "recall"}
@@ -259,7 +262,7 @@ class _NearNewRows(Neighborhood):
         if not self._only_bounds:
             first = self._provider.graph.n_nodes + int(chosen[0])
             apart = np.minimum(apart, lengths_between(self._search, first, near, nodes))
-        return with_direct_ways(apart, self._points[chosen], near[:, -1])
+        return with_direct_ways(apart, self._points[chosen], near[:, -1], self._space.metric)
 
 
 def ways_to_landmarks(space: GraphSpace, lists: RadiusLists) -> Iterator[AnyArray]:

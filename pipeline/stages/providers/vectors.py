@@ -11,23 +11,19 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import DIRECTIONAL
+from pipeline.numerics.directions import require_directions
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.landmarks.choices import chosen_points
 from pipeline.numerics.landmarks.sampling import maxmin_candidates, random_landmarks
 from pipeline.numerics.mds import Model
-from pipeline.numerics.models.metrics import (
-    SCALE_FREE,
-    Kernel,
-    automatic_gamma,
-    distances,
-    gamma_in_unit,
-    require_directions,
-)
+from pipeline.numerics.models.metrics import Kernel, automatic_gamma, distances, gamma_in_unit
 from pipeline.numerics.models.spectral import NystromPlacer, nystrom_error
 from pipeline.sources.partitions import RowPartitions
+from pipeline.stages.picking import n_usable, points_of_rows, rows_of_rank
 from pipeline.stages.providers.provider import Candidates, RowProvider
 from pipeline.stages.stage import Outcome
-from pipeline.stages.validate import PreparedSource, n_usable, points_of_rows, rows_of_rank, usable_rows
+from pipeline.stages.validate import PreparedSource, usable_rows
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 # How much larger the next sample is where one has too few distinct rows.
@@ -59,7 +55,7 @@ class VectorRows(RowProvider):
 
     @property
     def exponent(self) -> int:
-        free = self.metric in SCALE_FREE if self.kernel is None else self.kernel.name != "linear"
+        free = self.metric in DIRECTIONAL if self.kernel is None else self.kernel.name != "linear"
         return 0 if free else self.data.preprocessing.result_exponent
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
