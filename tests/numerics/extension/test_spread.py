@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 from scipy.stats import spearmanr
+from sklearn.datasets import load_digits
 
 from pipeline import LandmarkIsomap
 from pipeline.errors import InvalidInputError
@@ -146,6 +147,15 @@ def test_ranks_rows_of_a_noisy_roll_by_their_true_errors(n, k, m, noise):
         errors = np.linalg.norm(placed - roll.sheet, axis=1)
         found = spreads(isomap.model_, isomap._space.to_landmarks)
         assert spearmanr(found, errors)[0] >= 0.5
+
+
+def test_ranks_digits_by_how_far_they_are_from_where_all_rows_as_landmarks_put_them():
+    digits = load_digits().data
+    whole = LandmarkIsomap(10, 5, n_landmarks=len(digits), random_state=0).fit(digits).embedding_
+    isomap = LandmarkIsomap(10, 5, n_landmarks=300, random_state=0).fit(digits)
+    placed = rigid_motion(isomap.embedding_, whole).apply(isomap.embedding_)
+    found = spreads(isomap.model_, isomap._space.to_landmarks)
+    assert spearmanr(found, np.linalg.norm(placed - whole, axis=1))[0] >= 0.4
 
 
 class TestBadInput:
