@@ -137,7 +137,7 @@ def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
         n_rows=1,
         rows_each=1,
         n_components=d,
-        n_values=2 * d + 8,
+        n_values=2 * d + 8 + 2 * space.answers.has_spread,
         row_bytes=partition_bytes,
         n_columns=n_columns,
         n_axes=n_columns,
@@ -163,7 +163,8 @@ def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done:
         return
     provider, cut = new_rows(settings, space, source, done)
     lengths = METHODS[fitted_settings(space).method].coordinates_are_lengths
-    placing = Placing(provider, space.stages["model"], space.weight, lengths, cut, space, space.extra_columns)
+    columns = space.extra_columns, space.answers.has_spread
+    placing = Placing(provider, space.stages["model"], space.weight, lengths, cut, space, *columns)
     placed = done(Place(space, placing, settings.level))
     if settings.joint:
         done(Joint(space, placing, placed, settings.joint, settings.joint_distances))

@@ -108,9 +108,8 @@ def chain(
     counted = done(LandmarkCounts(provider, found.landmarks, cut)) if settings.counts_rows else None
     model = done(Model(provider, method_choice(settings, provider.exponent), n_clusters, seed, counted))
     lengths = METHODS[settings.method].coordinates_are_lengths
-    placing = Placing(
-        provider, model, settings.diagonal_weight, lengths, cut, extra_columns=tuple(LOADED.trust_columns)
-    )
+    extra = tuple(LOADED.trust_columns)
+    placing = Placing(provider, model, settings.diagonal_weight, lengths, cut, None, extra, settings.spread)
     embedded = done(Embed(placing, seed))
     done(Calibrate(placing, embedded))
     done(Evaluate(placing, embedded, settings.n_neighbors, seed))

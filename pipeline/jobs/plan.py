@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pipeline.errors import InvalidInputError
 from pipeline.methods import VECTORS, uses
 from pipeline.numerics import checks
+from pipeline.numerics.extension.spread import require_spare_landmark
 from pipeline.numerics.landmarks.sampling import MAXMIN_CANDIDATES_PER_LANDMARK, automatic_count
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.metrics import gamma_in_unit
@@ -74,12 +75,14 @@ def landmark_count(settings: FitSettings, n_distinct: int, where: str) -> int:
     d = checks.integer_in_range("n_components", settings.components, 1, n_distinct - 1, why)
     if settings.n_landmarks == "auto":
         return automatic_count(n_distinct, d)
-    return checks.integer_in_range("n_landmarks", settings.n_landmarks, d + 1, n_distinct, why)
+    return checks.integer_in_range("n_landmarks", settings.n_landmarks, d + 1 + settings.spread, n_distinct, why)
 
 
 def planned_landmarks(settings: FitSettings, source: AnySource) -> int:
     """How many landmarks there will be, as far as can be told before the data is read."""
     if isinstance(source, ProximitySource) and settings.landmarks_key is not None:
+        if settings.spread:
+            require_spare_landmark(source.n_landmarks, settings.components)
         return source.n_landmarks
     return landmark_count(settings, n_points(source), "points are embedded")
 
@@ -174,7 +177,7 @@ def fit_shape(settings: FitSettings, source: AnySource) -> Shape:
         n_rows=n,
         rows_each=cut.rows_each,
         n_components=d,
-        n_values=(1 + settings.two_answers) * d + 4,
+        n_values=(1 + settings.two_answers) * d + 4 + settings.spread,
         row_bytes=row_bytes(source, m),
         n_columns=n_columns(source),
         n_landmarks=m,

@@ -203,10 +203,11 @@ LANDMARKS_PER_PASS = 4
 
 
 class Moments(NamedTuple):
-    """c = X'b (p, d) and beta (p,) of p points."""
+    """c = X'b (p, d) and beta (p,) of p points; `squares` (p,) are the sums of (a_2 - mean_i)^2, if asked for."""
 
     inner: FloatArray
     beta: FloatArray
+    squares: FloatArray | None = None
 
 
 def landmark_moments(model: LandmarkModel, squared_to_landmarks: ArrayLike) -> Moments:
@@ -234,11 +235,11 @@ def moments_of(model: LandmarkModel, to_landmarks: AnyArray) -> Moments:
 
 class MomentSums:
     """The moments of p points whose dissimilarities arrive a few landmarks at a time, in order; the same bits as
-    `landmark_moments` of the squares."""
+    `landmark_moments` of the squares, which are summed too `with_squares`."""
 
-    def __init__(self, model: LandmarkModel, n_points: int) -> None:
+    def __init__(self, model: LandmarkModel, n_points: int, with_squares: bool = False) -> None:
         self._model, self._n_added = model, 0
-        self._sums = np.zeros((model.n_components + 1, n_points))
+        self._sums = np.zeros((model.n_components + 1 + with_squares, n_points))
 
     def add(self, to_landmarks: AnyArray) -> None:
         """Add the dissimilarities (p, b) to the next b landmarks, not squared; signed roots if the model is signed."""
@@ -269,12 +270,13 @@ def _from_sums(model: LandmarkModel, sums: FloatArray) -> Moments:
     landmarks return to themselves and nothing jumps beside them. (With weights beta is that of a copy of the landmark,
     which is c^2/2 (1 - 1/w_i) farther from the center than the mean of its w_i copies.)
     """
-    inner = np.ascontiguousarray(-0.5 * sums[:-1].T)
-    beta = sums[-1] / model.n_landmarks + model.grand_mean / 2
+    d = model.n_components
+    inner = np.ascontiguousarray(-0.5 * sums[:d].T)
+    beta = sums[d] / model.n_landmarks + model.grand_mean / 2
     if model.constant:
         inner *= model.eigenvalues / (model.eigenvalues - model.constant**2 / 2)
         beta -= model.constant**2 / model.n_landmarks
-    return Moments(inner, beta)
+    return Moments(inner, beta, sums[d + 1] if len(sums) > d + 1 else None)
 
 
 def _are_usable(moments: Moments) -> bool:
@@ -285,14 +287,14 @@ def _are_usable(moments: Moments) -> bool:
 def _add_squares(
     to_landmarks: AnyArray, squared: bool, constant: float, factors: AnyArray, row_means: AnyArray, sums: AnyArray
 ) -> None:
-    """sums[k] += (to_landmarks^2 - row_means) @ factors[:, k]. Unless the dissimilarities are `squared`, the constant
-    is added, and squares keep the sign. Sums are vectorized across points, never across landmarks, which are added in
-    order."""
+    """sums[k] += (to_landmarks^2 - row_means) @ factors[:, k]; one more row of sums, if there is one, is that of the
+    squared terms times the last factor. Unless the dissimilarities are `squared`, the constant is added, and squares
+    keep the sign. Sums are vectorized across points, never across landmarks, which are added in order."""
     n_points, n_landmarks = to_landmarks.shape
     n_sums = factors.shape[1]
     padded = np.zeros((-(-n_landmarks // LANDMARKS_PER_PASS) * LANDMARKS_PER_PASS, n_sums))
     padded[:n_landmarks] = factors
-    terms, totals = np.zeros((LANDMARKS_PER_PASS, POINTS_PER_BLOCK)), np.empty((n_sums, POINTS_PER_BLOCK))
+    terms, totals = np.zeros((LANDMARKS_PER_PASS, POINTS_PER_BLOCK)), np.empty((len(sums), POINTS_PER_BLOCK))
     for first in range(0, n_points, POINTS_PER_BLOCK):
         size = min(POINTS_PER_BLOCK, n_points - first)
         totals[:, :size] = sums[:, first : first + size]
@@ -301,6 +303,9 @@ def _add_squares(
             for k in range(n_sums):
                 x = padded[i : i + LANDMARKS_PER_PASS, k]
                 _add_terms(totals[k], terms, size, x[0], x[1], x[2], x[3])
+            if len(sums) > n_sums:
+                w = padded[i : i + LANDMARKS_PER_PASS, n_sums - 1]
+                _add_squared_terms(totals[n_sums], terms, size, w[0], w[1], w[2], w[3])
         sums[:, first : first + size] = totals[:, :size]
 
 
@@ -337,6 +342,16 @@ def _add_terms(sums: AnyArray, terms: AnyArray, size: int, x0: float, x1: float,
         total = total + x1 * terms[1, j]
         total = total + x2 * terms[2, j]
         sums[j] = total + x3 * terms[3, j]
+
+
+@compiled
+def _add_squared_terms(sums: AnyArray, terms: AnyArray, size: int, w0: float, w1: float, w2: float, w3: float) -> None:
+    """sums[j] += w . terms[:, j]^2, in the same order."""
+    for j in range(size):
+        total = sums[j] + w0 * (terms[0, j] * terms[0, j])
+        total = total + w1 * (terms[1, j] * terms[1, j])
+        total = total + w2 * (terms[2, j] * terms[2, j])
+        sums[j] = total + w3 * (terms[3, j] * terms[3, j])
 
 
 @compiled

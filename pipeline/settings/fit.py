@@ -36,7 +36,7 @@ from pipeline.settings.base import (
 # Row and node number share the 63 bits of a key in the neighbor search.
 MOST_ROWS = 2**31
 # Settings that earlier states of this version did not have, with defaults that change nothing.
-LATER = ("plugins", "landmark_weights")
+LATER = ("plugins", "landmark_weights", "spread")
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
 
@@ -236,6 +236,12 @@ class FitSettings(MethodSettings, JobSettings):
         1.0,
         "Weight of a point's squared norm in restricted reconstruction; balanced is the number of landmarks.",
     )
+    spread: bool = option(
+        PLACEMENT,
+        False,
+        "Also publish how far each row's projection hangs on single landmarks: isomap, kernel-isomap, mds and "
+        "kernel-mds, by projection or restricted.",
+    )
     seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
 
     @property
@@ -264,6 +270,11 @@ class FitSettings(MethodSettings, JobSettings):
         super().check_choices()
         if self.n_components == "auto":
             methods.require_estimable(self.method, self.input, self.metric, self.kernel)
+        if self.spread and not self.two_answers:
+            raise InvalidInputError(
+                f"spread=True goes with isomap, kernel-isomap, mds and kernel-mds, placed by projection or restricted, "
+                f"not with method={self.method!r} and extension={self.chosen_extension!r}; leave it out."
+            )
 
     @property
     def metric_of_points(self) -> str:
@@ -295,8 +306,8 @@ class FitSettings(MethodSettings, JobSettings):
             _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
         _require_range("n_components", self.least_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":
-            why = f"more than n_components, and {rows}"
-            _require_range("n_landmarks", self.n_landmarks, self.least_components + 1, n_rows, why)
+            why = f"more than n_components{', with spread by 2' * self.spread}, and {rows}"
+            _require_range("n_landmarks", self.n_landmarks, self.least_components + 1 + self.spread, n_rows, why)
         if self.pca is not None:
             _require_range("pca", self.pca, 1, n_columns, f"{n_columns} columns are chosen")
             if n_columns > MOST_PCA_COLUMNS:

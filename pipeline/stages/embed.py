@@ -71,10 +71,11 @@ class Placing:
     partitions: RowPartitions
     space: Space | None = None
     extra_columns: tuple[str, ...] = ()
+    spread: bool = False
 
     @cached_property
     def answers(self) -> Answers:
-        return weighted_answers(load_any_model(self.model.ledger), self.diagonal_weight)
+        return weighted_answers(load_any_model(self.model.ledger), self.diagonal_weight, self.spread)
 
     @property
     def classical(self) -> LandmarkModel:
@@ -95,9 +96,10 @@ class Placing:
         return self.answers.coordinates
 
     @property
-    def plugged_in(self) -> Json:
-        """A setting: the trust columns of plugins, if there are any."""
-        return {"trust_columns": list(self.extra_columns)} if self.extra_columns else {}
+    def on_request(self) -> Json:
+        """Settings: the trust columns that not every run has, those of plugins among them."""
+        plugged_in = {"trust_columns": list(self.extra_columns)} if self.extra_columns else {}
+        return {**plugged_in, **({"spread": True} if self.spread else {})}
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -221,7 +223,7 @@ class Embed(PlacingStage):
         placing = self.placing
         lengths = {"lengths": placing.coordinates_are_lengths} if placing.provider.in_row_order else {}
         own = {"diagonal_weight": placing.diagonal_weight, "rows_each": placing.partitions.rows_each}
-        return {**super().settings(), **own, **lengths, **placing.plugged_in}
+        return {**super().settings(), **own, **lengths, **placing.on_request}
 
     def inputs(self) -> list[str]:
         return [*super().inputs(), self.placing.model.ledger.digest]

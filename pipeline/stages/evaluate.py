@@ -51,7 +51,7 @@ class Calibrate(PlacingStage, SingleStage):
 
     def settings(self) -> Json:
         own = {} if self.placing.provider.in_row_order else {"diagonal_weight": self.placing.diagonal_weight}
-        return {**own, **self.placing.plugged_in, **super().settings()}
+        return {**own, **self.placing.on_request, **super().settings()}
 
     def inputs(self) -> list[str]:
         read = self.embedded if self.placing.provider.in_row_order else self.placing.model

@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.extension.placement import Answers, answers_of
+from pipeline.numerics.extension.spread import SPREAD
 from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import model_class
 from pipeline.plugins import LOADED, TrustColumn
@@ -113,7 +114,8 @@ class Space:
     @cached_property
     def answers(self) -> Answers:
         """The model, ready to place points."""
-        return answers_of(load_any_model(self.stages["model"].ledger), self.weight)
+        spread = SPREAD in self.stages["calibrate"].figures["quantiles"]
+        return answers_of(load_any_model(self.stages["model"].ledger), self.weight, spread)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ and a misfit, `residual`. The trust columns of classical models [T sec. 5, 6]:
 
 residual: beta - y'y at the projection y, for Euclidean dissimilarities the squared part of the point outside the
 landmarks' space; it can be negative for geodesics. multiplier: mu of the restricted reconstruction. gap: distance
-between projection and reconstruction. nearest: distance to the nearest fitted point.
+between projection and reconstruction. spread, where it is asked for: how far the projection hangs on single landmarks
+(`spread.py`). nearest: distance to the nearest fitted point.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, reconstruct_moments, resolved_weight
+from pipeline.numerics.extension.spread import SPREAD, spread_of
 from pipeline.numerics.mds import LandmarkModel, Model, Moments, MomentSums, Placer, moments_of, project_moments
 from pipeline.numerics.mds import Placement as Placement
 from pipeline.types import AnyArray, BoolArray, FloatArray
@@ -59,12 +61,6 @@ def _squared_lengths(rows: FloatArray) -> FloatArray:
     return total
 
 
-def trust_columns(result: Placed, nearest: FloatArray, exponent: int) -> FloatArray:
-    """The columns of TRUST (p, 4) in the user's units, 2^exponent; residual and multiplier are squared lengths."""
-    columns = np.stack([result.residual, result.multiplier, result.gap, nearest], axis=1)
-    return np.asarray(np.ldexp(columns, np.array([2, 2, 1, 1]) * exponent))
-
-
 class Answer(NamedTuple):
     """Of p points: all coordinates (p, a d) side by side, trust columns (p, t), and whether each is ambiguous (p,)."""
 
@@ -96,6 +92,10 @@ class Answers:
         return isinstance(self.model, LandmarkModel)
 
     @property
+    def has_spread(self) -> bool:
+        return SPREAD in self.columns
+
+    @property
     def takes_affinities(self) -> bool:
         """Whether points are given by affinities to the landmarks, which grow as points come nearer."""
         return bool(getattr(self.model, "affinity", False))
@@ -103,7 +103,7 @@ class Answers:
     def begin(self, n_points: int) -> "_ClassicalSums | _WholeRows":
         """A collector of the points' dissimilarities to the landmarks, some landmarks at a time, in their order."""
         if isinstance(self.model, LandmarkModel):
-            return _ClassicalSums(self.model, self.weight, n_points)
+            return _ClassicalSums(self.model, self.weight, n_points, self.has_spread)
         return _WholeRows(self.model)
 
     def of(self, to_landmarks: AnyArray) -> Answer:
@@ -136,29 +136,35 @@ class Answers:
         return np.asarray(np.ldexp(answer.trust, np.array(self.degrees) * exponent))
 
 
-def answers_of(model: Model, weight: float = 1.0) -> Answers:
-    """Ready to place points by a model; `weight` is that of restricted reconstruction."""
+def answers_of(model: Model, weight: float = 1.0, spread: bool = False) -> Answers:
+    """Ready to place points by a model; `weight` is that of restricted reconstruction. Only classical models have a
+    `spread`."""
     if isinstance(model, LandmarkModel):
-        return Answers(model, weight, ("projection", "restricted"), ("residual", "multiplier", "gap"), (2, 2, 1))
+        columns = {"residual": 2, "multiplier": 2, "gap": 1, **({SPREAD: 1} if spread else {})}
+        return Answers(model, weight, ("projection", "restricted"), tuple(columns), tuple(columns.values()))
     return Answers(model, weight, ("projection",), ("residual",), (model.residual_degree,))
 
 
-def weighted_answers(model: Model, diagonal_weight: DiagonalWeight) -> Answers:
+def weighted_answers(model: Model, diagonal_weight: DiagonalWeight, spread: bool = False) -> Answers:
     """Ask a model, with the weight of restricted reconstruction as the user gives it; other models have none."""
-    return answers_of(model, resolved_weight(model, diagonal_weight) if isinstance(model, LandmarkModel) else 1.0)
+    weight = resolved_weight(model, diagonal_weight) if isinstance(model, LandmarkModel) else 1.0
+    return answers_of(model, weight, spread)
 
 
 class _ClassicalSums(MomentSums):
     """Keeps only the moments of each point."""
 
-    def __init__(self, model: LandmarkModel, weight: float, n_points: int) -> None:
-        super().__init__(model, n_points)
+    def __init__(self, model: LandmarkModel, weight: float, n_points: int, with_spread: bool) -> None:
+        super().__init__(model, n_points, with_spread)
         self._weight = weight
 
     def answer(self) -> Answer:
-        placed = placed_by_moments(self._model, self.moments(), self._weight)
-        trust = np.stack([placed.residual, placed.multiplier, placed.gap], axis=1)
-        return Answer(np.hstack([placed.projection, placed.restricted]), trust, placed.ambiguous)
+        moments = self.moments()
+        placed = placed_by_moments(self._model, moments, self._weight)
+        columns = [placed.residual, placed.multiplier, placed.gap]
+        if moments.squares is not None:
+            columns.append(spread_of(self._model, moments))
+        return Answer(np.hstack([placed.projection, placed.restricted]), np.stack(columns, axis=1), placed.ambiguous)
 
 
 class _WholeRows:

@@ -4,13 +4,13 @@ Some calibrate the trust columns, as in the run. Others check the coordinates: w
 the run has them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.numerics.extension.placement import TRUST, placed_by_moments, trust_columns
-from pipeline.numerics.mds import Moments, project_moments
+from pipeline.numerics.mds import project_moments
 from pipeline.numerics.neighbors.exact import NeighborSearch
 from pipeline.numerics.neighbors.radius import even_lists
 from pipeline.stages.embed import moments_of
@@ -19,9 +19,9 @@ from pipeline.stages.graph.anchors import run_nodes
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.graph.search import nearest_embedded
 from pipeline.stages.providers.geodesic import ways_to_landmarks
-from pipeline.stages.space import GraphSpace
+from pipeline.stages.space import GraphSpace, trust_columns
 from pipeline.stages.stage import Outcome, Result, SingleStage
-from pipeline.types import FloatArray, IntArray, Json
+from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
 
 class Lists(NamedTuple):
@@ -43,10 +43,10 @@ class Judged(SingleStage):
     def inputs(self) -> list[str]:
         return [self.anchors.ledger.digest, *self.model_space.identity]
 
-    def moments(self, lists: Lists) -> Moments:
-        """The moments that rows with these neighbors have as new points of the model."""
-        near = even_lists(lists.distances, lists.neighbors)
-        return moments_of(self.model_space.model, len(lists.nodes), ways_to_landmarks(self.model_space, near))
+    def lengths(self, lists: Lists) -> Iterator[AnyArray]:
+        """Distances (p, b) to one batch of landmarks after the other that rows with these neighbors have as new points
+        of the model."""
+        return ways_to_landmarks(self.model_space, even_lists(lists.distances, lists.neighbors))
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,22 @@ class AnchorCalibrate(Judged):
         return {"weight": self.space.weight, "exponent": self.space.exponent}
 
     def result(self) -> Result:
-        nodes = self.anchors.ledger.read("calibrating").read()
+        nodes, names = self.anchors.ledger.read("calibrating").read(), trust_columns(self.space.answers)
         if not len(nodes):
-            return self.space.stages["calibrate"].figures, {name: self.space.calibration[name] for name in TRUST}
+            return self.space.stages["calibrate"].figures, {name: self.space.calibration[name] for name in names}
         lists = as_new(self.space, self.model_space, nodes)
         fewer = max(1, lists.neighbors.shape[1] - 1)
         others = Lists(lists.nodes, lists.distances[:, :fewer], lists.neighbors[:, :fewer])
-        figures, arrays = calibrated(TRUST, self._columns(lists), self._columns(others))
+        figures, arrays = calibrated(names, self._columns(lists), self._columns(others))
         return {**figures, **self.settings()}, arrays
 
     def _columns(self, lists: Lists) -> FloatArray:
-        result = placed_by_moments(self.space.model, self.moments(lists), self.space.weight)
-        return trust_columns(result, lists.distances[:, 0], self.space.exponent)
+        answers, exponent = self.space.answers, self.space.exponent
+        sums = answers.begin(len(lists.nodes))
+        for lengths in self.lengths(lists):
+            sums.add(lengths)
+        nearest = np.ldexp(lists.distances[:, :1], exponent)
+        return np.hstack([answers.trust_in_units(sums.answer(), exponent), nearest])
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Accuracy(Judged):
         if not len(nodes):
             return {"n_checked": 0, "rms": 0.0, "q99": 0.0}, {}
         lists, model = as_new(self.space, self.model_space, nodes), self.space.model
-        placed = project_moments(model, self.moments(lists))
+        placed = project_moments(model, moments_of(model, len(lists.nodes), self.lengths(lists)))
         batches = (batch.take(lists.nodes) for batch in row_batches(self.space.stages["rows"]))
         known = project_moments(model, moments_of(model, len(lists.nodes), batches))
         spread = np.sqrt(np.sum((known - known.mean(axis=0)) ** 2, axis=1).mean())
