@@ -13,6 +13,7 @@ from pipeline.jobs.fit import fit
 from pipeline.methods import EXTENSIONS, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension.placement import TRUST
+from pipeline.numerics.statistics import ranks_of
 from pipeline.settings import (
     ClusterSettings,
     ExtendSettings,
@@ -22,7 +23,6 @@ from pipeline.settings import (
     StudySettings,
     fit_settings,
 )
-from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import PUBLISHED
 
 README = (Path(__file__).parent.parent / "README.md").read_text()

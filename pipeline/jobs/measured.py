@@ -9,6 +9,7 @@ from pipeline.jobs.batches import AnyBatch, fitted_settings, own_key_of
 from pipeline.jobs.job import Runner
 from pipeline.jobs.plan import assumed, cut_rows, evaluated_count, kernel_choice, landmark_count, planned_landmarks
 from pipeline.methods import METHODS, SIMILARITIES
+from pipeline.numerics.statistics import ranks_of
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import GraphSource, NewNodes
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, partitions_of
@@ -19,7 +20,6 @@ from pipeline.sources.source import Source
 from pipeline.stages.dimension import AutomaticComponents
 from pipeline.stages.graph import stages as graph
 from pipeline.stages.landmarks import Landmarks
-from pipeline.stages.place import ranks_of
 from pipeline.stages.providers.geodesic import GeodesicRows, NodeCandidates, SearchedRows
 from pipeline.stages.providers.objects import (
     Compare,

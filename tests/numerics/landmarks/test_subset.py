@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 from benchmarks.papers.closeness import captured_trace, closeness_score, difference_scores, nystrom
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.sampling import (
+from pipeline.numerics.landmarks.subset import (
     distance_kernel,
     gram_matrix,
     kernel_of_objects,
