@@ -90,6 +90,11 @@ def taken(rows: AnyArray, columns: IntArray) -> FloatArray:
 
 def fit_given(settings: Settings, X: AnyArray, own: ArrayLike | None, seed: int) -> Fitted:
     """Fit proximities (n, n) between all points, or (n, m) of all points to the landmarks."""
+    if settings.landmark_indices is None:
+        require_square(X)
+    if settings.input != SIMILARITIES:
+        require_nonnegative("X", X)
+        checks.require_not_too_small("X", X)
     if not X.any():
         raise InvalidInputError("X is 0 everywhere; there is nothing to embed.")
     chosen, columns = _landmarks(settings, X, seed)
@@ -103,7 +108,6 @@ def _landmarks(settings: Settings, X: AnyArray, seed: int) -> tuple[IntArray, In
     """The points that are landmarks (m,), and their columns (m,)."""
     if settings.landmark_indices is not None:
         return _landmarks_named(settings, X)
-    require_square(X)
     m = settings.landmark_count(len(X), f"X has {len(X)} rows")
 
     def between(rows: IntArray) -> FloatArray:
@@ -151,8 +155,6 @@ def _measured(settings: Settings, X: AnyArray, own: ArrayLike | None, chosen: In
 
 
 def _by_dissimilarities(X: AnyArray, between: FloatArray, chosen: IntArray, columns: IntArray) -> Measured:
-    require_nonnegative("X", X)
-    checks.require_not_too_small("X", X)
     measure = GivenColumns(columns, int(np.frexp(X.max())[1]))
     # X may have rounding there, and a point beside a landmark is not always placed beside it.
     of_points = _with_own(lambda chunk: measure.to_landmarks(X[chunk]), chosen, lambda rows: np.zeros(len(rows)))

@@ -122,31 +122,14 @@ class LandmarkIsomap(FittedResults):
         n_evaluated: int | None = None,
         plugins: tuple[str, ...] = (),
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmark_selection = landmark_selection
-        self.method = method
-        self.extension = extension
-        self.component_policy = component_policy
-        self.metric = metric
-        self.diagonal_weight = diagonal_weight
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.constant = constant
-        self.radius = radius
-        self.n_clusters = n_clusters
-        self.regularization = regularization
-        self.stress_neighbors = stress_neighbors
-        self.n_init = n_init
-        self.landmark_weights = landmark_weights
-        self.precomputed = precomputed
-        self.landmark_indices = landmark_indices
-        self.n_evaluated = n_evaluated
-        self.plugins = plugins
+        self.n_neighbors, self.radius, self.component_policy = n_neighbors, radius, component_policy
+        self.n_components, self.n_landmarks, self.landmark_selection = n_components, n_landmarks, landmark_selection
+        self.method, self.extension, self.diagonal_weight = method, extension, diagonal_weight
+        self.metric, self.precomputed, self.landmark_indices = metric, precomputed, landmark_indices
+        self.kernel, self.gamma, self.degree, self.constant = kernel, gamma, degree, constant
+        self.n_clusters, self.regularization, self.stress_neighbors = n_clusters, regularization, stress_neighbors
+        self.n_init, self.n_evaluated, self.landmark_weights = n_init, n_evaluated, landmark_weights
+        self.random_state, self.n_jobs, self.plugins = random_state, n_jobs, plugins
 
     def fit(self, X: ArrayLike, y: object = None, *, own_similarities: ArrayLike | None = None) -> Self:
         """Choose landmarks among the rows of X (n, n_features), fit their model and embed every row. Where distances

@@ -9,7 +9,6 @@ from pipeline.jobs.batches import AnyBatch, fitted_settings, own_key_of
 from pipeline.jobs.job import Runner
 from pipeline.jobs.plan import assumed, cut_rows, evaluated_count, kernel_choice, landmark_count, planned_landmarks
 from pipeline.methods import METHODS, SIMILARITIES
-from pipeline.numerics.statistics import ranks_of
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import GraphSource, NewNodes
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, partitions_of
@@ -204,11 +203,6 @@ def new_rows(settings: ExtendSettings, space: Space, source: AnyBatch, done: Run
     return VectorRows(data, space.stages["landmarks"], told.metric, kernel_choice(told)), cut
 
 
-def published_columns(space: Space) -> tuple[str, ...]:
-    """Names of the trust columns of new rows, and of their ranks."""
-    return (*space.columns, *ranks_of(space.columns))
-
-
 def _new_precomputed(
     settings: ExtendSettings, space: Space, source: ProximitySource, cut: RowPartitions, done: Runner
 ) -> Provider:
@@ -265,5 +259,5 @@ def _new_nodes(
 
 def bytes_of_new_row(own: int, space: GraphSpace) -> int:
     """Bytes that a new row counts, of which `own` are its data: its neighbors and results may take more."""
-    results = len(space.answers.coordinates) * space.answers.n_components + len(published_columns(space))
+    results = len(space.answers.coordinates) * space.answers.n_components + len(space.published_columns)
     return own + 12 * space.n_neighbors + 8 * results

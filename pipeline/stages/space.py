@@ -15,6 +15,7 @@ from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import model_class
+from pipeline.numerics.statistics import ranks_of
 from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.graph.graph import kept_nodes
 from pipeline.stages.stage import Outcome
@@ -118,6 +119,11 @@ class Space:
     def columns(self) -> tuple[str, ...]:
         """Names of the trust columns, those of plugins last."""
         return (*self.answers.trust_names, *self.extra_columns)
+
+    @property
+    def published_columns(self) -> tuple[str, ...]:
+        """Names of the trust columns of new rows, and of their ranks."""
+        return (*self.columns, *ranks_of(self.columns))
 
     @property
     def extra_columns(self) -> tuple[str, ...]:
