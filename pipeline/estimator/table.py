@@ -8,8 +8,9 @@ import numpy as np
 from pipeline.types import AnyArray
 
 
-class Table(Mapping[str, AnyArray]):
-    """Arrays of p rows each, by name: `table.residual` or `table["residual"]`. They cannot be written to."""
+class Table:
+    """Arrays of p rows each, by name: `table.residual` or `table["residual"]`. They cannot be written to. As of a data
+    frame, the length is that of the rows, and iterating gives the names."""
 
     def __init__(self, arrays: Mapping[str, AnyArray]) -> None:
         self._arrays = dict(arrays)
@@ -22,9 +23,15 @@ class Table(Mapping[str, AnyArray]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
     def __len__(self) -> int:
-        """How many arrays there are; `n_rows` is how many rows."""
-        return len(self._arrays)
+        return len(next(iter(self._arrays.values()), ()))
+
+    def keys(self) -> list[str]:
+        """The names: `dict(table)` has the arrays by name."""
+        return list(self._arrays)
 
     def __getattr__(self, name: str) -> AnyArray:
         # What is not there yet while a table is unpickled must not be looked for in itself.
@@ -38,11 +45,7 @@ class Table(Mapping[str, AnyArray]):
 
     def __repr__(self) -> str:
         shapes = (f"{name}: {array.dtype}{list(array.shape[1:]) or ''}" for name, array in self._arrays.items())
-        return f"Table({self.n_rows} rows; {', '.join(shapes)})"
-
-    @property
-    def n_rows(self) -> int:
-        return len(next(iter(self._arrays.values()), ()))
+        return f"Table({len(self)} rows; {', '.join(shapes)})"
 
     def as_dict(self) -> dict[str, AnyArray]:
         """Columns (p,) by name, coordinates under names such as projection_0, as `trigpoint export` has them:
@@ -57,7 +60,7 @@ class Table(Mapping[str, AnyArray]):
         """The same columns as one structured array (p,)."""
         columns = self.as_dict()
         kinds: list[Any] = [(name, column.dtype) for name, column in columns.items()]
-        rows = np.empty(self.n_rows, dtype=kinds)
+        rows = np.empty(len(self), dtype=kinds)
         for name, column in columns.items():
             rows[name] = column
         return rows
