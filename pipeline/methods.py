@@ -176,6 +176,11 @@ def require_input(method: str, given: str) -> None:
     _allowed("input", given, method, METHODS[method].inputs)
 
 
+def takes_affinities(method: str, given: str) -> bool:
+    """Whether a method takes the similarities that are given as they are."""
+    return given == SIMILARITIES and METHODS[method].takes_affinities
+
+
 def _allowed(name: str, value: str, method: str, allowed: Collection[str]) -> str:
     if value not in allowed:
         raise InvalidInputError(f"{name}={value!r} does not go with method={method!r}; use one of {listed(allowed)}.")

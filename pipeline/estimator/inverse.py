@@ -103,19 +103,17 @@ class Embedded:
         return Inverted(np.concatenate([part.values for part in parts]), Stencils(*map(np.concatenate, columns)))
 
     def without_own(self, nodes: IntArray, told: Interpolation) -> tuple[Inverted, FloatArray]:
-        """Data at some nodes (b,), of which those that are one row have left; and of the others by how much (b,) of a
-        row's deviation from the mean of its node the data moves if that row is left out of the mean."""
-        near, sizes = (
-            interpolant.nearest_nodes(self.points, self.points[nodes], told.n_neighbors + 1),
-            self._sizes[nodes],
-        )
+        """Data at some nodes (b,) as the others make it: a node that is one row leaves its place. And by what share
+        (b,) of a row's deviation from the mean of several the data moves if that row is left out of the mean."""
+        near = interpolant.nearest_nodes(self.points, self.points[nodes], told.n_neighbors + 1)
+        sizes = self._sizes[nodes]
         near[sizes == 1, 0] = NOBODY
         found = interpolant.stencils(self.points[nodes], self.points, near, told.radial(self.points.shape[1]))
         # With m in the mean, it is off by 1 / (m - 1) of what the row is off it.
         return self._values(found), found.weights[:, 0] / np.maximum(sizes - 1, 1)
 
     def blocks(self, queries: IntArray, told: Interpolation) -> list[IntArray]:
-        """As many queries together as weights and values fit in memory for."""
+        """Queries in blocks, of which weights and values fit in memory."""
         step = max(1, BLOCK_ENTRIES // max(told.n_neighbors + 1, self.rows.shape[1]))
         return [queries[first : first + step] for first in range(0, len(queries), step)]
 
@@ -123,9 +121,8 @@ class Embedded:
         near = found.neighborhoods
         if not self.repeats:
             # Rows are combined where they stand. The last of the numbers is that of NOBODY.
-            return Inverted(
-                found._replace(neighborhoods=np.append(self.firsts, NOBODY)[near]).combine(self.rows), found
-            )
+            rows = np.append(self.firsts, NOBODY)[near]
+            return Inverted(found._replace(neighborhoods=rows).combine(self.rows), found)
         needed = np.unique(near[near != NOBODY])
         local = np.where(near == NOBODY, NOBODY, np.searchsorted(needed, near))
         made = found._replace(neighborhoods=local).of_means(*self.means(needed))

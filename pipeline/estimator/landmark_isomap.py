@@ -27,10 +27,10 @@ OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
 class LandmarkIsomap(FittedResults):
     """Isomap and its relatives by landmarks: distances to m landmarks instead of between all n points.
 
-    Memory grows as n * m, never as n * n; beside that a copy of X is kept for `inverse_transform`. Rows that repeat
-    exactly count as one point and get the same coordinates. With every point a landmark, no repeated rows and a
-    connected graph, the result is scikit-learn's `Isomap`; other methods then are its `KernelPCA`, `SpectralEmbedding`
-    or `LocallyLinearEmbedding`.
+    Memory grows as n * m, never as n * n; beside that a copy of X is kept for `inverse_transform`, and the graph. Rows
+    that repeat exactly count as one point and get the same coordinates. With every point a landmark, no repeated rows
+    and a connected graph, the result is scikit-learn's `Isomap`; other methods then are its `KernelPCA`,
+    `SpectralEmbedding` or `LocallyLinearEmbedding`.
 
     Parameters
     ----------
@@ -49,7 +49,8 @@ class LandmarkIsomap(FittedResults):
         "largest" embeds only the largest (other rows become NaN), "error" refuses.
     metric : "euclidean", "cosine" (1 - cos), "angular" (the angle, whose lengths add up along paths) or "correlation";
         of direct methods also "cityblock", "chebyshev" or a function of two rows. "precomputed" if X is what would be
-        measured: dissimilarities (n, n), or of isomap and kernel-isomap a sparse graph (n, n) of edge lengths.
+        measured: dissimilarities (n, n), or of isomap and kernel-isomap a sparse graph (n, n) of edge lengths; see
+        precomputed and landmark_indices.
     diagonal_weight : weight of a point's squared length in restricted reconstruction, a number or "balanced" (the
         number of landmarks).
     random_state : seed of the choice of landmarks, of clusters and of random starts.
@@ -67,11 +68,20 @@ class LandmarkIsomap(FittedResults):
         one that ends with the least stress is kept.
     landmark_weights : of isomap, kernel-isomap, mds and kernel-mds, how much landmarks count: "none" (all the same), or
         "counts" (by the number of training rows nearest to each, so that dense parts of the data keep their weight).
+    precomputed : what X has with metric "precomputed" where there is no graph: "dissimilarities" or "similarities", of
+        which mds makes distances, while laplacian and spectral take them as affinities; their landmarks are random.
+    landmark_indices : with metric "precomputed", rows (m,) of X that are the landmarks; X then is (n, m), a column for
+        each of these in their order, and in `transform` (p, m).
+    n_evaluated : if metric is a function, call it for so many of the landmarks only and estimate the distances to the
+        others by kernel semi-least squares; None calls it for all.
     plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
     ----------
     embedding_ : (n, n_components_) coordinates of the training rows.
+    table_ : what a run publishes of the training rows, by name: both coordinates of the classical methods, `projection`
+        and `restricted`; trust columns, as far as the method has them (`residual`, `multiplier`, `gap`, `nearest`);
+        `ambiguous`, `component`, `labels`. Computed when it is first asked for; `place` has the same of new rows.
     n_components_ : number of coordinates.
     intrinsic_dimension_ : estimates `two_nearest` and `maximum_likelihood` of the dimension of the training rows, each
         with `value`, `low` and `high` (95%); computed when it is first asked for unless n_components is "auto". None
@@ -91,6 +101,8 @@ class LandmarkIsomap(FittedResults):
     >>> isomap = LandmarkIsomap(n_neighbors=8, n_landmarks=200, random_state=0).fit(X[:1500])
     >>> isomap.transform(X[1500:]).shape
     (500, 2)
+    >>> isomap.place(X[1500:]).residual_rank.shape
+    (500,)
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class Settings:
     @property
     def takes_affinities(self) -> bool:
         """Whether similarities are used as they are."""
-        return self.input == SIMILARITIES and METHODS[self.method].takes_affinities
+        return methods.takes_affinities(self.method, self.input)
 
     @property
     def induces_distances(self) -> bool:

@@ -161,7 +161,7 @@ class MethodSettings(FrozenSettings):
     @property
     def takes_affinities(self) -> bool:
         """Whether given similarities are used as they are."""
-        return self.input == SIMILARITIES and METHODS[self.method].takes_affinities
+        return methods.takes_affinities(self.method, self.input)
 
     @property
     def induces_distances(self) -> bool:
