@@ -223,6 +223,9 @@ class TestArcsAndBlocks:
         assert np.isnan(fitted.joint(new).joint[1]).all()
         assert np.isnan(fitted.reconstruction_arc(new, 3)[1]).all()
         assert fitted.place(new).component.tolist() == [0, -1, 0]
+        alone = new[[1]]
+        for found in (fitted.joint(alone).joint, fitted.reconstruction_arc(alone, 3), fitted.place(alone).gap_rank):
+            assert np.isnan(found).all()
 
     @pytest.mark.parametrize("method", sorted(set(METHODS) - {"isomap", "kernel-isomap", "mds", "kernel-mds"}))
     def test_methods_with_one_answer_have_neither(self, points, fits, method):

@@ -81,13 +81,13 @@ def joint_table(space: Space, rows: Any, between: ArrayLike | str | None, n_thre
             f"X has {rows.shape[0]} rows; joint takes at most {most} together: call it for blocks of them."
         )
     found = space.reached(rows, n_threads)
-    apart = _between(space, rows, between, found.kept, n_threads)
-    # In signed models squares keep the sign.
-    answer = reconstruct_moments_jointly(model, moments_of(model, found.to_landmarks), apart * np.abs(apart))
-    coordinates = np.ldexp(answer.coordinates, space.embedder.coordinate_exponent)
-    ambiguous = np.zeros(len(found.kept), np.bool_)
-    ambiguous[found.kept] = answer.ambiguous
-    return Table({"joint": _among_others(coordinates, found.kept), "ambiguous": ambiguous})
+    joint, ambiguous = np.full((len(found.kept), model.n_components), np.nan), np.zeros(len(found.kept), np.bool_)
+    if found.kept.any():
+        apart = _between(space, rows, between, found.kept, n_threads)
+        # In signed models squares keep the sign.
+        answer = reconstruct_moments_jointly(model, moments_of(model, found.to_landmarks), apart * np.abs(apart))
+        joint[found.kept], ambiguous[found.kept] = answer.coordinates, answer.ambiguous
+    return Table({"joint": np.ldexp(joint, space.embedder.coordinate_exponent), "ambiguous": ambiguous})
 
 
 def _between(space: Space, rows: Any, between: ArrayLike | str | None, kept: BoolArray, n_threads: int) -> FloatArray:
