@@ -75,7 +75,7 @@ def test_paths_of_angles_are_great_circles():
     fitted = LandmarkIsomap(20, 2, n_landmarks=40, metric="angular", random_state=0).fit(scaled)
     landmarks = points[fitted.landmark_indices_]
     great_circles = np.arccos(np.clip(points @ landmarks.T, -1, 1))
-    paths = fitted._fitted.space.to_landmarks
+    paths = fitted._space.to_landmarks
     far = great_circles > 0.3
     ratio = paths[far] / great_circles[far]
     assert ratio.min() > 1 - 1e-6
@@ -89,7 +89,7 @@ def test_the_extension_goes_by_edges_of_the_metric(rows):
     between = lengths_between(rows[:N_FIT], rows[:N_FIT], "angular")
     graph = kneighbors_graph(between, 8, mode="distance", metric="precomputed")
     paths = dijkstra(graph.maximum(graph.T), directed=False, indices=fitted.landmark_indices_).T
-    np.testing.assert_allclose(fitted._fitted.space.to_landmarks, paths, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(fitted._space.to_landmarks, paths, rtol=1e-8, atol=1e-9)
 
 
 @every_metric
@@ -135,7 +135,7 @@ def test_a_bridge_is_as_long_as_the_metric_has_it(metric):
     with pytest.warns(ComponentWarning, match="1 shortest links"):
         fitted = LandmarkIsomap(5, 2, n_landmarks=80, metric=metric, random_state=0).fit(blobs)
     between = lengths_between(blobs, blobs, metric)
-    lengths = fitted._fitted.space.to_landmarks[:40, fitted.landmark_indices_ >= 40]
+    lengths = fitted._space.to_landmarks[:40, fitted.landmark_indices_ >= 40]
     assert lengths.min() == pytest.approx(between[:40, 40:].min(), rel=1e-7)
 
 

@@ -208,7 +208,7 @@ class TestArcsAndBlocks:
     def test_paths_between_new_rows_are_those_of_the_graph_with_them(self, points, settings):
         """A row that is fitted already is as far from others as its own landmark rows say."""
         fitted = LandmarkIsomap(**{**SMALL, **settings, "n_landmarks": N_FIT}).fit(points[:N_FIT])
-        space, chosen = fitted._fitted.space, np.array([3, 50, 77])
+        space, chosen = fitted._space, np.array([3, 50, 77])
         places = np.array([np.flatnonzero(fitted.landmark_indices_ == row)[0] for row in chosen])
         exact = space.to_landmarks[chosen][:, places]
         np.testing.assert_allclose(space.between(points[chosen], False, 1), exact, rtol=1e-9, atol=1e-12)
@@ -218,7 +218,7 @@ class TestArcsAndBlocks:
         edges = csr_array(kneighbors_graph(points[:N_FIT], 8, mode="distance"))
         fitted = LandmarkIsomap(metric="precomputed", n_landmarks=30, random_state=0).fit(edges)
         new = csr_array(([0.5, 0.7, 0.2], ([0, 0, 2], [3, 9, 3])), shape=(3, N_FIT))
-        between = fitted._fitted.space.between(new, False, 1) * 2.0**fitted._fitted.space.embedder.exponent
+        between = fitted._space.between(new, False, 1) * 2.0**fitted._space.embedder.exponent
         np.testing.assert_allclose(between, [[0.0, 0.7], [0.7, 0.0]])
         assert np.isnan(fitted.joint(new).joint[1]).all()
         assert np.isnan(fitted.reconstruction_arc(new, 3)[1]).all()

@@ -162,7 +162,7 @@ class LandmarkIsomap(FittedResults):
         dropped becomes NaN like that point. Where distances are made of similarities, `own_similarities` (p,) are those
         of the new points to themselves.
         """
-        return self._fitted.space.placed(self._new_rows(X, own_similarities), self._n_threads)
+        return self._space.placed(self._new_rows(X, own_similarities), self._n_threads)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -174,7 +174,7 @@ class LandmarkIsomap(FittedResults):
 
     @property
     def _n_features_out(self) -> int:
-        return self._fitted.space.embedder.answers.n_components
+        return self._space.embedder.answers.n_components
 
     @property
     def _takes_proximities(self) -> bool:

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from pipeline.errors import InvalidInputError
-from pipeline.estimator.base import Fitted
+from pipeline.estimator.base import Fitted, Space
 from pipeline.estimator.given import GivenRows, own_similarities_of
 from pipeline.estimator.inputs import checked_data, checked_edges
 from pipeline.estimator.inverse import OUTSIDE, Embedded, Interpolation, data_at, table_at, table_left_out
@@ -60,13 +60,13 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         rows = self._new_rows(X, own_similarities)
         if self._calibration is None:
             self._calibration = calibration_of(self._fitted, self._settings.seed, self._n_threads)
-        return table_of_new(self._fitted.space, rows, self._calibration, self._centers, self._n_threads)
+        return table_of_new(self._space, rows, self._calibration, self._centers, self._n_threads)
 
     def reconstruction_arc(self, X: Any, n_steps: int = 9, *, own_similarities: ArrayLike | None = None) -> FloatArray:
         """Positions (p, n_steps, n_components) on the arcs of new rows, X as for `transform`: evenly spaced by length,
         from the projection to the restricted reconstruction. Of classical methods; NaN for rows without a place."""
         rows = self._new_rows(X, own_similarities)
-        return arcs_of_new(self._fitted.space, rows, n_steps, self._n_threads)
+        return arcs_of_new(self._space, rows, n_steps, self._n_threads)
 
     def joint(
         self, X: Any, between: ArrayLike | str | None = None, *, own_similarities: ArrayLike | None = None
@@ -81,7 +81,7 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         faster than their number (half a second for 128).
         """
         rows = self._new_rows(X, own_similarities)
-        return joint_table(self._fitted.space, rows, between, self._n_threads)
+        return joint_table(self._space, rows, between, self._n_threads)
 
     def inverse_transform(
         self, X: ArrayLike, *, kernel: str = "cubic", scale: float | None = None, n_neighbors: int = N_NEIGHBORS
@@ -130,6 +130,10 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return table_left_out(rows, self._data, Interpolation(kernel, scale, n_neighbors), outside)
 
     @property
+    def _space(self) -> Space:
+        return self._fitted.space
+
+    @property
     def _data(self) -> Embedded:
         check_is_fitted(self)
         if self._embedded is None:
@@ -145,7 +149,7 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _new_rows(self, X: Any, own_similarities: ArrayLike | None) -> AnyArray | GivenRows:
         check_is_fitted(self)
-        checked = checked_edges if self._fitted.space.takes_edges else checked_data
+        checked = checked_edges if self._space.takes_edges else checked_data
         data = checked(self, X, reset=False)
         if self._settings.induces_distances:
             return GivenRows(data, own_similarities_of(own_similarities, data))
