@@ -56,12 +56,15 @@ class GivenEdges(Entry):
         edges, n_rows = rows.tocoo(), int(rows.shape[0])
         starts, nodes = (part.astype(np.int64) for part in edges.coords)
         every = lists_of(n_rows, Pairs(starts, nodes, np.ldexp(edges.data.astype(np.float64), -self.exponent)))
-        queries, places = np.repeat(np.arange(n_rows), every.sizes), self.place_of[every.indices]
-        lists = lists_of(n_rows, Pairs(queries, places, every.distances).where(places >= 0))
+        pairs = Pairs(np.repeat(np.arange(n_rows), every.sizes), every.indices, every.distances)
+        lists = lists_of(n_rows, pairs.where(self.place_of[every.indices] >= 0))
         kept, component = lists.sizes > 0, np.full(n_rows, -1)
-        for found, numbers in ((every, every.indices), (lists, np.flatnonzero(self.place_of >= 0)[lists.indices])):
-            component[found.sizes > 0] = self.components[numbers[found.offsets[:-1][found.sizes > 0]]]
-        return lists.of(np.flatnonzero(kept)), kept, component
+        # That of the nearest node, of the nearest embedded one if there is one.
+        for found in (every, lists):
+            joined = found.sizes > 0
+            component[joined] = self.components[found.indices[found.offsets[:-1][joined]]]
+        lists = lists.of(np.flatnonzero(kept))
+        return lists._replace(indices=self.place_of[lists.indices]), kept, component
 
     def nearest(self, graph: SparseArray, n_threads: int) -> FloatArray:
         return np.asarray(np.minimum.reduceat(graph.data, graph.indptr[:-1]))
