@@ -24,7 +24,7 @@ from benchmarks.measure import Measurement
 from benchmarks.papers.data import arrays
 from benchmarks.papers.pictures import save
 from pipeline import LandmarkIsomap
-from pipeline.estimator.geodesic import GeodesicSpace, NearPoints
+from pipeline.estimator.paths import GeodesicSpace
 from pipeline.jobs.fit import fit
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension.placement import answers_of
@@ -143,9 +143,7 @@ def _distances(placed: FloatArray, truth: FloatArray, scaled: bool = False) -> F
 def _lengths(isomap: LandmarkIsomap, rows: FloatArray, n_new: int = 0) -> AnyArray:
     """Path lengths to the landmarks."""
     space = _space(isomap)
-    if not n_new or not isinstance(space.entry, NearPoints):
-        return space.to_landmarks
-    return space.entry.lengths(rows, space.to_landmarks, 1)[0]
+    return space.reached(rows, 1).to_landmarks if n_new else space.to_landmarks
 
 
 def _space(isomap: LandmarkIsomap) -> GeodesicSpace:

@@ -176,6 +176,11 @@ def require_input(method: str, given: str) -> None:
     _allowed("input", given, method, METHODS[method].inputs)
 
 
+def takes_affinities(method: str, given: str) -> bool:
+    """Whether a method takes the similarities that are given as they are."""
+    return given == SIMILARITIES and METHODS[method].takes_affinities
+
+
 def _allowed(name: str, value: str, method: str, allowed: Collection[str]) -> str:
     if value not in allowed:
         raise InvalidInputError(f"{name}={value!r} does not go with method={method!r}; use one of {listed(allowed)}.")
@@ -261,6 +266,21 @@ def require_weights(method: str, landmark_weights: str) -> None:
         raise InvalidInputError(
             f"landmark_weights={landmark_weights!r} does not go with method={method!r}: weights belong to classical "
             f"scaling, as centers and axes are weighted; leave it out, or use {listed(takes)}."
+        )
+
+
+def publishes_both(method: str, extension: str) -> bool:
+    """Whether points get both the projection and the restricted reconstruction."""
+    chosen = resolved_extension(method, extension)
+    return METHODS[method].extensions == CLASSICAL and chosen in ("projection", "restricted")
+
+
+def require_spread(method: str, extension: str) -> None:
+    """Refuse the column `spread` for points that are not placed by least squares."""
+    if not publishes_both(method, extension):
+        raise InvalidInputError(
+            f"spread=True goes with isomap, kernel-isomap, mds and kernel-mds, placed by projection or restricted, "
+            f"not with method={method!r} and extension={resolved_extension(method, extension)!r}; leave it out."
         )
 
 

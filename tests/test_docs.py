@@ -9,10 +9,13 @@ import pytest
 
 from flows import cli
 from flows.schedules import ScheduleSettings, read_targets
+from pipeline import LandmarkIsomap
+from pipeline.estimator.results import FittedResults
 from pipeline.jobs.fit import fit
 from pipeline.methods import EXTENSIONS, INPUTS, KERNELS, METHODS, METRICS, SELECTIONS
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension.placement import TRUST
+from pipeline.numerics.statistics import ranks_of
 from pipeline.settings import (
     ClusterSettings,
     ExtendSettings,
@@ -22,7 +25,6 @@ from pipeline.settings import (
     StudySettings,
     fit_settings,
 )
-from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import PUBLISHED
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -44,6 +46,20 @@ def test_python_blocks_of_the_readme_run(tmp_path, monkeypatch):
     answer = names["restricted_reconstruction"](names["model"], [names["outlier"]])
     np.testing.assert_allclose(np.abs(answer.coordinates), [[0, 19.18]], atol=5e-3)
     assert answer.ambiguous.all()
+
+
+def test_the_page_on_python_names_what_the_estimator_has_and_its_blocks_run():
+    page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
+    public = [name for name in vars(FittedResults) if not name.startswith("_") and callable(vars(FittedResults)[name])]
+    for name in (*LandmarkIsomap().get_params(), *public, "table_", "transform"):
+        assert re.search(rf"`{name}[`(]", page), name
+    points = swiss_roll(1200, seed=0).points
+    names = {"X": points[:1000], "new_points": points[1000:]}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)
+    assert len(names["rows"]) == 200
+    assert len(names["suspicious"]) < 20
+    assert len(names["placed"].residual_rank) == 200
 
 
 def test_commands_of_the_readme_are_understood(tmp_path, monkeypatch, capsys):

@@ -5,7 +5,7 @@ import pytest
 
 from pipeline import LandmarkIsomap
 from pipeline.errors import InexactWarning, InvalidInputError, OutsideWarning
-from pipeline.estimator.landmark_isomap import data_at
+from pipeline.estimator.inverse import Embedded, Interpolation, data_at
 from pipeline.numerics.datasets import swiss_roll
 
 
@@ -73,12 +73,14 @@ def test_of_many_rows_in_one_place_the_first_are_taken_as_on_disk():
     places = np.repeat(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), [100, 1, 1], axis=0)
     rows = np.concatenate([np.zeros(63), [64.0], np.full(36, 1e6), [5.0, 7.0]])[:, None]
     with pytest.warns(InexactWarning):
-        np.testing.assert_allclose(data_at(places[[0, 100, 101]], places, rows), [[1.0], [5.0], [7.0]], atol=1e-12)
+        np.testing.assert_allclose(
+            data_at(places[[0, 100, 101]], Embedded(places, rows), Interpolation()), [[1.0], [5.0], [7.0]], atol=1e-12
+        )
 
 
 def test_rows_without_a_place_are_passed_by():
     places = np.array([[np.nan, np.nan], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    found = data_at(places[1:], places, np.array([[9.0], [1.0], [2.0], [3.0]]))
+    found = data_at(places[1:], Embedded(places, np.array([[9.0], [1.0], [2.0], [3.0]])), Interpolation())
     np.testing.assert_allclose(found, [[1.0], [2.0], [3.0]], atol=1e-12)
 
 
@@ -87,7 +89,7 @@ def test_points_that_nearly_coincide_are_told():
     points, rows = rng.normal(size=(80, 3)), rng.normal(size=(80, 2))
     points[1] = points[0] + [1e-6, 0, 0]
     with pytest.warns(InexactWarning, match="80 have few right digits"):
-        data_at(points, points, rows)
+        data_at(points, Embedded(points, rows), Interpolation())
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64])

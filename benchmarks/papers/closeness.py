@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.papers.data import arrays
 from benchmarks.papers.pictures import save
-from pipeline.numerics.landmarks.sampling import (
+from pipeline.numerics.landmarks.subset import (
     SubsetDistances,
     distance_kernel,
     gram_matrix,

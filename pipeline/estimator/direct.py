@@ -1,4 +1,4 @@
-"""Methods that measure straight from the landmarks: by a metric, a kernel or a function, or as it is given."""
+"""Methods that measure straight from the landmarks: rows by a metric, a kernel or a function of the user's."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,22 +10,24 @@ import numpy as np
 
 from pipeline.errors import InvalidInputError
 from pipeline.estimator.base import (
-    Comparing,
     Distinct,
     Fitted,
-    Settings,
+    Reached,
     Space,
     counts_of,
     distinct_points,
     embedder_of,
     in_unit,
-    require_square,
 )
+from pipeline.estimator.settings import Comparing, Settings
 from pipeline.methods import DIRECTIONAL, named, uses
 from pipeline.numerics import checks
 from pipeline.numerics.checks import Entries
 from pipeline.numerics.directions import require_directions
-from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities, chosen_rows
+from pipeline.numerics.geodesics.rows import bound_between
+from pipeline.numerics.landmarks.choices import chosen_rows
+from pipeline.numerics.landmarks.sampling import calibrating
+from pipeline.numerics.landmarks.subset import EvaluatedSubset, evaluated_places
 from pipeline.numerics.models import metrics
 from pipeline.types import AnyArray, FloatArray, IntArray
 
@@ -33,16 +35,25 @@ NOT_ITSELF = "the dissimilarity of a point to itself must be 0: check whether th
 
 
 class Measure(ABC):
-    """Dissimilarities of rows, which are in the user's units, to the landmarks: in units of 2^exponent of these."""
+    """Dissimilarities of rows, which are in the user's units, to the landmarks and to each other: in units of
+    2^exponent of these."""
 
     exponent: int
 
-    def check(self, rows: AnyArray) -> None:  # noqa: B027  a function of the user's takes any row
+    def check(self, rows: Any) -> None:  # noqa: B027  a function of the user's takes any row
         """Refuse rows that cannot be measured."""
 
     @abstractmethod
-    def to_landmarks(self, rows: AnyArray) -> AnyArray:
+    def to_landmarks(self, rows: Any) -> AnyArray:
         """Dissimilarities (p, m), of which each row depends on that row alone."""
+
+    @abstractmethod
+    def between(self, rows: Any) -> FloatArray:
+        """Dissimilarities (p, p) between the rows."""
+
+    def between_as_given(self, given: FloatArray, rows: Any) -> FloatArray:
+        """The same from those (p, p) that a user gives."""
+        return np.asarray(np.ldexp(exact_dissimilarities(Entries("between", given)), -self.exponent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,55 +70,60 @@ class VectorMeasure(Measure):
         require_directions("X", rows, self.metric if self.kernel is None else self.kernel.name)
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
-        return self.measured(in_unit(rows, self.data_exponent))
+        return self.measured(in_unit(rows, self.data_exponent), self.landmarks)
 
-    def measured(self, points: AnyArray) -> FloatArray:
-        """Dissimilarities (p, m) of points that are in the same units as the landmarks."""
+    def between(self, rows: AnyArray) -> FloatArray:
+        points = in_unit(rows, self.data_exponent)
+        return self.measured(points, points)
+
+    def measured(self, points: AnyArray, others: AnyArray) -> FloatArray:
+        """Dissimilarities (p, q) of points to others that are in the same units."""
         if self.kernel is not None:
-            return self.kernel.dissimilarities(points, self.landmarks)
-        return metrics.distances(self.metric, points, self.landmarks)
+            return self.kernel.dissimilarities(points, others)
+        return metrics.distances(self.metric, points, others)
 
 
 @dataclass(frozen=True, eq=False)
 class FunctionMeasure(Measure):
     """By a function of the user's, called once for every row and every landmark (m, D): a metric, or a kernel, by the
-    dissimilarities that it induces; `own` (m,) is what a kernel says of landmarks and themselves."""
+    dissimilarities that it induces; `own` (m,) is what a kernel says of landmarks and themselves. With a `subset` of
+    the landmarks a metric is called for these only, and distances to the others are estimated."""
 
     argument: str
     function: Comparing
     landmarks: AnyArray
     own: FloatArray | None = None
     exponent: int = 0
+    subset: EvaluatedSubset | None = None
 
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
         return self.dissimilarities(*self.compared(rows))
 
+    def between(self, rows: AnyArray) -> FloatArray:
+        entries = Entries(self.argument, self._table(rows, rows))
+        if self.own is None:
+            return np.asarray(np.ldexp(exact_dissimilarities(entries), -self.exponent))
+        checks.require_symmetric(entries)
+        between = checks.symmetrized(entries.matrix, zero_diagonal=False)
+        own = between.diagonal().copy()
+        return metrics.dissimilarities_from_similarities(between, own, own, self.exponent)
+
     def compared(self, rows: AnyArray) -> tuple[FloatArray, FloatArray | None]:
         """What it says of rows and landmarks (p, m), and if it is a kernel, of every row and itself (p,)."""
-        values = _table(self.argument, self.function, rows, self.landmarks)
+        if self.subset is not None:
+            return self.subset.to_landmarks(self._table(rows, self.landmarks[self.subset.places])), None
+        values = self._table(rows, self.landmarks)
         if self.argument == "metric":
             return values, None
-        return values, np.array([_table("kernel", self.function, row[None], row[None])[0, 0] for row in rows])
+        return values, np.array([self._table(row[None], row[None])[0, 0] for row in rows])
 
     def dissimilarities(self, values: FloatArray, own: FloatArray | None) -> FloatArray:
         if own is None or self.own is None:
             return np.asarray(np.ldexp(values, -self.exponent))
         return metrics.dissimilarities_from_similarities(values, own, self.own, self.exponent)
 
-
-@dataclass(frozen=True, eq=False)
-class GivenColumns(Measure):
-    """Rows are dissimilarities to all training points, some of which (m,) are the landmarks."""
-
-    landmarks: IntArray
-    exponent: int
-
-    def check(self, rows: AnyArray) -> None:
-        require_nonnegative(rows)
-
-    def to_landmarks(self, rows: AnyArray) -> FloatArray:
-        # Rows stay contiguous, as compiled loops take them.
-        return np.asarray(np.ldexp(np.take(rows, self.landmarks, axis=1).astype(np.float64), -self.exponent))
+    def _table(self, rows: AnyArray, others: AnyArray) -> FloatArray:
+        return _table(self.argument, self.function, rows, others)
 
 
 def _table(argument: str, function: Comparing, rows: AnyArray, others: AnyArray) -> FloatArray:
@@ -126,13 +142,33 @@ def _words(argument: str, function: Comparing, one: AnyArray, other: AnyArray, g
 
 @dataclass(frozen=True, eq=False)
 class DirectSpace(Space):
-    """A model, and what new rows are measured by."""
+    """A model, what new rows are measured by, and how far the nearest landmark is from each fitted point (u,)."""
 
     measure: Measure
+    to_nearest: FloatArray
 
-    def placed(self, rows: Any, n_threads: int) -> FloatArray:
+    def check(self, rows: Any) -> None:
         self.measure.check(rows)
-        return self.embedder.embedded(len(rows), lambda chunk: self.measure.to_landmarks(rows[chunk]))
+
+    def reached(self, rows: Any, n_threads: int) -> Reached:
+        everything = np.ones(rows.shape[0], np.bool_)
+        return Reached(everything, self.measure.to_landmarks(rows), np.zeros(len(everything), np.int64))
+
+    def between(self, rows: Any, only_bounds: bool, n_threads: int) -> FloatArray:
+        return bound_between([self.measure.to_landmarks(rows)]) if only_bounds else self.measure.between(rows)
+
+    def between_as_given(self, given: FloatArray, rows: Any) -> FloatArray:
+        return self.measure.between_as_given(given, rows)
+
+    def nearest_of_points(self, n_threads: int) -> FloatArray:
+        return self.to_nearest
+
+    def trust_as_new(self, fitted: Fitted, seed: int, n_threads: int) -> FloatArray:
+        """Rows that are no landmarks are as good as new."""
+        columns = self.embedder.columns(fitted.answer, self.to_nearest)
+        trust = np.stack([columns[name] for name in self.embedder.trust_names], axis=1)[fitted.place_of]
+        like_new, landmarks = calibrating(np.arange(len(trust)), len(trust), seed, fitted.landmarks)
+        return np.asarray(trust[like_new if like_new.any() else landmarks])
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,56 +180,40 @@ class Measured:
     of_points: Callable[[slice], AnyArray]
     signed: bool = False
 
+    def space(self, settings: Settings, shape: tuple[int, int], n_points: int, weights: IntArray | None) -> Fitted:
+        """The landmarks embedded, and the points placed, which are the rows until it is said which they are."""
+        exponent, to_nearest = self.measure.exponent, np.empty(n_points)
+        embedder = embedder_of(settings, self.between, shape, exponent, self.signed, weights)
+
+        def to_landmarks(chunk: slice) -> AnyArray:
+            found = self.of_points(chunk)
+            to_nearest[chunk] = found.min(axis=1)
+            return found
+
+        answer = embedder.answered(n_points, to_landmarks)
+        return Fitted(DirectSpace(embedder, self.measure, to_nearest), answer, np.arange(n_points), np.empty(0, int))
+
 
 def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:
-    """Fit rows of points, or dissimilarities between all points."""
-    if settings.is_precomputed:
-        return _fit_given(settings, X, seed)
+    """Fit rows of points."""
     points = distinct_points(X)
     n = len(points.points)
     m = settings.landmark_count(n, f"X has {n} distinct rows")
     chosen = chosen_rows(settings.landmark_selection, points.points, m, seed)
     measured = _measured(settings, X, points, chosen)
     weights = counts_of(settings, measured.of_points, chosen, points.first_rows, np.bincount(points.node_of))
-    space, embedded = _embedded(settings, measured, X.shape, n, weights)
-    return Fitted(space, embedded[points.node_of], points.first_rows[chosen])
-
-
-def _fit_given(settings: Settings, X: AnyArray, seed: int) -> Fitted:
-    require_dissimilarities(X)
-    m = settings.landmark_count(len(X), f"X has {len(X)} rows")
-
-    def between(rows: IntArray) -> FloatArray:
-        return checks.symmetrized(X[np.ix_(rows, rows)], zero_diagonal=True)
-
-    chosen = chosen_by_dissimilarities(settings.landmark_selection, len(X), between, m, seed)
-    measure = GivenColumns(chosen, int(np.frexp(X.max())[1]))
-    scaled = np.ldexp(between(chosen), -measure.exponent)
-    measured = Measured(measure, scaled, lambda chunk: _with_zeros(measure.to_landmarks(X[chunk]), chosen, chunk))
-    weights = counts_of(settings, measured.of_points, chosen, np.arange(len(X)), np.ones(len(X), np.int64))
-    return Fitted(*_embedded(settings, measured, X.shape, len(X), weights), chosen)
-
-
-def _with_zeros(to_landmarks: FloatArray, landmarks: IntArray, chunk: slice) -> FloatArray:
-    """Dissimilarities (p, m) of consecutive points, those of landmarks to themselves 0: X may have rounding there, and
-    a point beside a landmark is not always placed beside it."""
-    here = np.flatnonzero((chunk.start <= landmarks) & (landmarks < chunk.stop))
-    to_landmarks[landmarks[here] - chunk.start, here] = 0.0
-    return to_landmarks
-
-
-def _embedded(
-    settings: Settings, measured: Measured, shape: tuple[int, int], n_points: int, weights: IntArray | None
-) -> tuple[DirectSpace, FloatArray]:
-    embedder = embedder_of(settings, measured.between, shape, measured.measure.exponent, measured.signed, weights)
-    return DirectSpace(embedder, measured.measure), embedder.embedded(n_points, measured.of_points)
+    fitted = measured.space(settings, X.shape, n, weights)
+    return replace(fitted, place_of=points.node_of, landmarks=points.first_rows[chosen])
 
 
 def _measured(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
     if settings.function is None:
         return _by_vectors(settings, X, points, chosen)
+    rows, numbers = X[points.first_rows], points.first_rows
+    if settings.n_evaluated is not None:
+        return _by_estimates(settings.n_evaluated, settings.function, rows, numbers, chosen)
     argument = "kernel" if uses(settings.method, "kernel") else "metric"
-    return _by_function(argument, settings.function, X[points.first_rows], points.first_rows, chosen)
+    return _by_function(argument, settings.function, rows, numbers, chosen)
 
 
 def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntArray) -> Measured:
@@ -203,8 +223,8 @@ def _by_vectors(settings: Settings, X: AnyArray, points: Distinct, chosen: IntAr
     exponent = 0 if is_free else points.exponent
     measure = VectorMeasure(landmarks, points.exponent, exponent, str(settings.metric), kernel)
     measure.check(X)
-    between = measure.measured(landmarks)
-    return Measured(measure, (between + between.T) / 2, lambda chunk: measure.measured(points.points[chunk]))
+    between = measure.measured(landmarks, landmarks)
+    return Measured(measure, (between + between.T) / 2, lambda chunk: measure.measured(points.points[chunk], landmarks))
 
 
 def _kernel(settings: Settings, landmarks: FloatArray, exponent: int) -> metrics.Kernel:
@@ -220,7 +240,7 @@ def _by_function(argument: str, function: Comparing, rows: AnyArray, numbers: In
     is_metric, own_between = own is None, None
     if own is None:
         measure = replace(measure, exponent=_exponent(argument, values))
-        checks.require_zero_diagonal(between, NOT_ITSELF, are_lengths=True)
+        require_dissimilarities(between)
     else:
         own_between = own[chosen]
         exponent = max(_exponent(argument, part) for part in (values, own)) // 2
@@ -238,22 +258,41 @@ def _exponent(argument: str, values: AnyArray) -> int:
     return int(np.frexp(largest)[1])
 
 
-def require_dissimilarities(X: AnyArray) -> None:
-    """Refuse what cannot be the dissimilarities (n, n) between all points, with the largest deviation and where."""
-    require_square(X)
-    require_nonnegative(X)
-    if not X.any():
-        raise InvalidInputError("X is 0 everywhere; there is nothing to embed.")
-    checks.require_not_too_small("X", X)
-    checks.require_zero_diagonal(Entries("X", X), NOT_ITSELF, are_lengths=True)
-    checks.require_symmetric(Entries("X", X), are_lengths=True)
+def _by_estimates(
+    n_evaluated: int, function: Comparing, rows: AnyArray, numbers: IntArray, chosen: IntArray
+) -> Measured:
+    """The function is called between all landmarks, and for every row and those of a subset that tell most."""
+    m = len(chosen)
+    n_evaluated = checks.integer_in_range("n_evaluated", n_evaluated, 2, m, f"there are {m} landmarks")
+    measure = FunctionMeasure("metric", function, rows[chosen])
+    between = exact_dissimilarities(
+        Entries("metric", measure.compared(rows[chosen])[0], numbers[chosen], numbers[chosen])
+    )
+    subset = EvaluatedSubset(between, evaluated_places(between, n_evaluated))
+    measure = replace(measure, exponent=_exponent("metric", between), subset=subset)
+    of_points = measure.to_landmarks(rows)
+    of_points[chosen] = scaled = np.ldexp(between, -measure.exponent)
+    return Measured(measure, scaled, of_points.__getitem__)
 
 
-def require_nonnegative(X: AnyArray) -> None:
+def exact_dissimilarities(entries: Entries) -> FloatArray:
+    """Exactly symmetric dissimilarities (n, n) with a zero diagonal, if they are so up to rounding."""
+    require_dissimilarities(entries)
+    return checks.symmetrized(entries.matrix, zero_diagonal=True)
+
+
+def require_dissimilarities(entries: Entries) -> None:
+    """Refuse what cannot be dissimilarities (n, n) between points, with the largest deviation and where."""
+    require_nonnegative(entries.name, entries.matrix)
+    checks.require_zero_diagonal(entries, NOT_ITSELF, are_lengths=True)
+    checks.require_symmetric(entries, are_lengths=True)
+
+
+def require_nonnegative(name: str, X: AnyArray, what: str = "dissimilarities") -> None:
     if X.min() < 0:
-        lowest = Entries("X", X).described(*np.unravel_index(int(X.argmin()), X.shape))
+        lowest = Entries(name, X).described(*np.unravel_index(int(X.argmin()), X.shape))
         # In the words that scikit-learn has for it.
         raise InvalidInputError(
-            f"Negative values in data: X has {np.count_nonzero(X < 0)}, the lowest {lowest}; dissimilarities must be "
-            "at least 0."
+            f"Negative values in data: {name} has {np.count_nonzero(X < 0)}, the lowest {lowest}; {what} must be at "
+            "least 0."
         )

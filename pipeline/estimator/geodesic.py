@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,8 +10,6 @@ from pipeline.errors import ComponentWarning, InvalidInputError
 from pipeline.estimator.base import (
     Distinct,
     Fitted,
-    Settings,
-    Space,
     chunks,
     counts_of,
     distinct_directions,
@@ -20,6 +18,8 @@ from pipeline.estimator.base import (
     in_unit,
     require_square,
 )
+from pipeline.estimator.paths import Entry, GeodesicSpace, GivenEdges
+from pipeline.estimator.settings import Settings
 from pipeline.methods import DIRECTIONAL
 from pipeline.numerics import checks
 from pipeline.numerics.directions import edge_lengths, reach_of, require_directions, unit_points
@@ -30,11 +30,14 @@ from pipeline.numerics.geodesics.graph import (
     neighbor_graph,
     undirected_graph,
 )
-from pipeline.numerics.geodesics.rows import each_search, rows_through_lists, rows_through_neighbors
+from pipeline.numerics.geodesics.rows import (
+    each_search,
+    with_direct_ways,
+)
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
-from pipeline.numerics.neighbors.radius import Pairs, RadiusSearch, lists_of
+from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, even_lists, joined_pairs, lists_of
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
@@ -42,79 +45,69 @@ TO_THE_CALLER = 4
 
 
 @dataclass(frozen=True, eq=False)
-class NearPoints:
+class NearPoints(Entry):
     """New rows have edges to their nearest nodes: so many, or all within a radius and at least one. One that is nearer
     to a node that was dropped is dropped too."""
 
     metric: str
     exponent: int
     search: NeighborSearch
+    components: IntArray
     dropped: NeighborSearch | None
+    dropped_components: IntArray
     n_neighbors: int
     within: RadiusSearch | None = None
     radius: float = 0.0
 
-    def lengths(self, rows: AnyArray, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
-        """Path lengths (u, m) to the landmarks of those rows that reach a node, given the nodes' own (k, m), and which
-        rows these are (p,)."""
+    def check(self, rows: AnyArray) -> None:
+        require_directions("X", rows, self.metric)
+
+    def reached(self, rows: AnyArray, n_threads: int) -> tuple[RadiusLists, BoolArray, IntArray]:
         points = self._points(rows)
         distances, indices = self.search.query(points, self.n_neighbors, n_threads)
-        reached = np.ones(len(points), dtype=np.bool_)
+        kept, component = np.ones(len(points), dtype=np.bool_), self.components[indices[:, 0]]
         if self.dropped is not None:
-            reached = distances[:, 0] <= self.dropped.query(points, 1, n_threads)[0][:, 0]
-        found = rows_through_neighbors(edge_lengths(self.metric, distances[reached]), indices[reached], to_landmarks)
+            apart, others = self.dropped.query(points, 1, n_threads)
+            kept = distances[:, 0] <= apart[:, 0]
+            component = np.where(kept, component, self.dropped_components[others[:, 0]])
+        lists = even_lists(distances[kept], indices[kept])
         if self.within is not None:
-            lists = self.within.lists(points[reached], self.radius, n_threads)
-            measured = lists._replace(distances=edge_lengths(self.metric, lists.distances))
-            found = np.minimum(found, rows_through_lists(measured, to_landmarks))
-        return found, reached
+            found = self.within.lists(points[kept], self.radius, n_threads)
+            lists = _or_else(found, lists)
+        return lists._replace(distances=edge_lengths(self.metric, lists.distances)), kept, component
+
+    def with_edges(self, between: FloatArray, rows: AnyArray, lists: RadiusLists) -> FloatArray:
+        reach = lists.distances[lists.offsets[1:] - 1]
+        if self.within is not None:
+            reach = np.full(len(reach), edge_lengths(self.metric, np.array(self.radius)))
+        return with_direct_ways(between, self._points(rows), reach, self.metric)
+
+    def nearest(self, graph: SparseArray, n_threads: int) -> FloatArray:
+        nodes = np.arange(len(self.search.points))
+        return np.concatenate([self._others(nodes[chunk], 1, n_threads)[0][:, 0] for chunk in chunks(len(nodes))])
+
+    def as_new(self, graph: SparseArray, nodes: IntArray, repeated: BoolArray, n_threads: int) -> RadiusLists:
+        lengths, others = self._others(nodes, self.n_neighbors, n_threads)
+        lengths[repeated, 0], others[repeated, 0] = 0.0, nodes[repeated]
+        if self.within is None:
+            return even_lists(lengths, others)
+        found = self.within.lists(self.search.points[nodes], self.radius, n_threads)
+        queries = np.repeat(np.arange(len(nodes)), found.sizes)
+        pairs = Pairs(queries, found.indices, edge_lengths(self.metric, found.distances))
+        found = lists_of(len(nodes), pairs.where((found.indices != nodes[queries]) | repeated[queries]))
+        return _or_else(found, even_lists(lengths, others))
+
+    def _others(self, nodes: IntArray, k: int, n_threads: int) -> tuple[FloatArray, IntArray]:
+        """Lengths (h, k) of edges of some nodes to the nearest others, and these others (h, k)."""
+        distances, indices = self.search.query(self.search.points[nodes], k + 1, n_threads)
+        itself = indices == nodes[:, None]
+        itself[~itself.any(axis=1), -1] = True
+        return edge_lengths(self.metric, distances[~itself].reshape(-1, k)), indices[~itself].reshape(-1, k)
 
     def _points(self, rows: AnyArray) -> AnyArray:
         if self.metric in DIRECTIONAL:
             return unit_points(rows, self.metric, self.search.points.dtype)
         return in_unit(rows, self.exponent)
-
-
-@dataclass(frozen=True, eq=False)
-class GivenEdges:
-    """New rows have the edges (p, n) that they come with, to nodes that have a place (n,) among those embedded."""
-
-    exponent: int
-    place_of: IntArray
-
-    def lengths(self, rows: SparseArray, to_landmarks: AnyArray, n_threads: int) -> tuple[AnyArray, BoolArray]:
-        edges = rows.tocoo()
-        starts, nodes = (part.astype(np.int64) for part in edges.coords)
-        kept = self.place_of[nodes] >= 0
-        lengths = np.ldexp(edges.data[kept].astype(np.float64), -self.exponent)
-        lists = lists_of(int(rows.shape[0]), Pairs(starts[kept], self.place_of[nodes[kept]], lengths))
-        found, reached = rows_through_lists(lists, to_landmarks), np.diff(lists.offsets) > 0
-        return found[reached], reached
-
-
-# How new rows reach the nodes (k,) that are embedded.
-Entry: TypeAlias = NearPoints | GivenEdges
-
-
-@dataclass(frozen=True, eq=False)
-class GeodesicSpace(Space):
-    """The path lengths (k, m) of embedded nodes to the landmarks, and how new rows reach these nodes."""
-
-    entry: Entry
-    to_landmarks: AnyArray
-
-    @property
-    def takes_edges(self) -> bool:
-        return isinstance(self.entry, GivenEdges)
-
-    def placed(self, rows: Any, n_threads: int) -> FloatArray:
-        if isinstance(self.entry, NearPoints):
-            require_directions("X", rows, self.entry.metric)
-        out = np.full((rows.shape[0], self.embedder.answers.n_components), np.nan)
-        for chunk in chunks(len(out)):
-            lengths, reached = self.entry.lengths(rows[chunk], self.to_landmarks, n_threads)
-            out[chunk][reached] = self.embedder.coordinates(lengths)
-        return out
 
 
 class Network(NamedTuple):
@@ -139,12 +132,15 @@ def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitte
     places = np.searchsorted(kept, landmarks)
     weights = counts_of(settings, lambda chunk: to_landmarks[chunk], places, first_rows, n_rows)
     embedder = embedder_of(settings, between, X.shape, network.exponent, weights=weights)
-    space = GeodesicSpace(embedder, _entry(settings, network, kept), to_landmarks)
-    embedded = np.full((len(connected.kept), settings.components), np.nan)
-    embedded[kept] = embedder.embedded(len(kept), lambda chunk: to_landmarks[chunk])
+    graph = connected.graph if len(kept) == len(connected.kept) else connected.graph[kept][:, kept]
+    space = GeodesicSpace(embedder, _entry(settings, network, kept), to_landmarks, graph, n_rows > 1)
+    answer = embedder.answered(len(kept), lambda chunk: to_landmarks[chunk])
+    place_of = np.full(len(connected.kept), -1)
+    place_of[kept] = np.arange(len(kept))
     if points is None:
-        return Fitted(space, embedded, landmarks, connected.labels)
-    return Fitted(space, embedded[points.node_of], points.first_rows[landmarks], connected.labels[points.node_of])
+        return Fitted(space, answer, place_of, landmarks, connected.labels)
+    of_rows = points.node_of
+    return Fitted(space, answer, place_of[of_rows], points.first_rows[landmarks], connected.labels[of_rows])
 
 
 def _rows_of(network: Network, nodes: IntArray) -> tuple[IntArray, IntArray]:
@@ -206,17 +202,18 @@ def _chosen(settings: Settings, network: Network, kept: IntArray, seed: int) -> 
 
 
 def _entry(settings: Settings, network: Network, kept: IntArray) -> Entry:
+    labels, is_kept = network.connected.labels, network.connected.kept
     if network.points is None:
-        place_of = np.full(len(network.connected.kept), -1)
+        place_of = np.full(len(is_kept), -1)
         place_of[kept] = np.arange(len(kept))
-        return GivenEdges(network.exponent, place_of)
+        return GivenEdges(network.exponent, place_of, labels)
     metric, points, exponent = str(settings.metric), network.points.points, network.exponent
-    dropped = NeighborSearch(points[~network.connected.kept]) if len(kept) < len(points) else None
+    dropped = NeighborSearch(points[~is_kept]) if len(kept) < len(points) else None
     search = NeighborSearch(points[kept])
+    known = metric, exponent, search, labels[kept], dropped, labels[~is_kept]
     if settings.radius is None:
-        return NearPoints(metric, exponent, search, dropped, settings.n_neighbors)
-    within, reach = RadiusSearch(search.points), _reach(settings, exponent)
-    return NearPoints(metric, exponent, search, dropped, 1, within, reach)
+        return NearPoints(*known, settings.n_neighbors)
+    return NearPoints(*known, 1, RadiusSearch(search.points), _reach(settings, exponent))
 
 
 def _reach(settings: Settings, exponent: int) -> float:
@@ -255,14 +252,12 @@ def _component_report(settings: Settings, connected: Connected) -> str:
     return f"{found}; all but the largest are dropped, and {n_dropped} distinct points become NaN.{remedy}"
 
 
-def require_edge_lengths(X: SparseArray) -> None:
-    """Refuse edges (p, n) whose lengths are none."""
-    # Written so that NaN fails it too.
-    bad = np.flatnonzero(~((X.data >= 0) & (X.data <= checks.LARGEST_SIZE)))
-    if len(bad):
-        row = int(np.searchsorted(X.indptr, bad[0], side="right")) - 1
-        raise InvalidInputError(
-            f"X has {len(bad)} weights that are negative, NaN, infinite or above {checks.LARGEST_SIZE:g}, the first "
-            f"{X.data[bad[0]]:g} from row {row} to node {X.indices[bad[0]]}; lengths must be finite and at least 0: "
-            "leave out what is no edge."
-        )
+def _or_else(lists: RadiusLists, others: RadiusLists) -> RadiusLists:
+    """The lists, or other ones for those queries whose list is empty."""
+    empty = np.flatnonzero(lists.sizes == 0)
+    if not len(empty):
+        return lists
+    filling = others.of(empty)
+    ours = Pairs(np.repeat(np.arange(len(lists.sizes)), lists.sizes), lists.indices, lists.distances)
+    theirs = Pairs(np.repeat(empty, filling.sizes), filling.indices, filling.distances)
+    return lists_of(len(lists.sizes), joined_pairs([ours, theirs]))

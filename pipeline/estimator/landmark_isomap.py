@@ -1,54 +1,36 @@
 """LandmarkIsomap: the pipeline's numerics in memory, as a scikit-learn estimator, and the way back to rows of data."""
 
-import warnings
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from pipeline.errors import InexactWarning, InvalidInputError, OutsideWarning
-from pipeline.estimator.base import PRECOMPUTED, Comparing, Settings, dimension_of_rows, with_components
+from pipeline.estimator.base import Fitted
 from pipeline.estimator.direct import fit_direct
-from pipeline.estimator.geodesic import fit_geodesic, require_edge_lengths
-from pipeline.methods import METHODS
-from pipeline.numerics import checks
+from pipeline.estimator.geodesic import fit_geodesic
+from pipeline.estimator.given import fit_given
+from pipeline.estimator.inputs import checked_data, checked_edges, seed_of
+from pipeline.estimator.inverse import Embedded
+from pipeline.estimator.results import FittedResults
+from pipeline.estimator.settings import PRECOMPUTED, Comparing, Settings, with_components
+from pipeline.methods import DISSIMILARITIES, METHODS
 from pipeline.numerics.dimension import Dimension
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
-from pipeline.numerics.geodesics.graph import ComponentPolicy, collapse_duplicates
-from pipeline.numerics.inverse import interpolant
-from pipeline.numerics.inverse.interpolant import Inverted, Stencils
-from pipeline.numerics.inverse.neighborhood import NOBODY
-from pipeline.numerics.inverse.systems import ILL_CONDITIONED, MERGED, REGULARIZED, UNDEFINED
+from pipeline.numerics.geodesics.graph import ComponentPolicy
 from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
 from pipeline.types import AnyArray, FloatArray
 
 # What a fit leaves only if its method has it.
 OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
-# Fill distances from every embedded point beyond which a place is outside of the embedding.
-OUTSIDE = 3.0
-# What a caller should know of an answer that is not simply interpolated.
-INEXACT = {
-    MERGED: "are a mean of different rows in one place",
-    REGULARIZED: "are smoothed, for embedded points nearly coincide",
-    ILL_CONDITIONED: "have few right digits",
-}
-# From here to the caller of `inverse_transform`.
-CALLER = 4
 
 
-class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class LandmarkIsomap(FittedResults):
     """Isomap and its relatives by landmarks: distances to m landmarks instead of between all n points.
 
-    Memory grows as n * m, never as n * n; beside that a copy of X is kept for `inverse_transform`. Rows that repeat
-    exactly count as one point and get the same coordinates. With every point a landmark, no repeated rows and a
-    connected graph, the result is scikit-learn's `Isomap`; other methods then are its `KernelPCA`, `SpectralEmbedding`
-    or `LocallyLinearEmbedding`.
+    Memory grows as n * m, never as n * n; beside that a copy of X is kept for `inverse_transform`, and the graph. Rows
+    that repeat exactly count as one point and get the same coordinates. With every point a landmark, no repeated rows
+    and a connected graph, the result is scikit-learn's `Isomap`; other methods then are its `KernelPCA`,
+    `SpectralEmbedding` or `LocallyLinearEmbedding`.
 
     Parameters
     ----------
@@ -67,7 +49,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         "largest" embeds only the largest (other rows become NaN), "error" refuses.
     metric : "euclidean", "cosine" (1 - cos), "angular" (the angle, whose lengths add up along paths) or "correlation";
         of direct methods also "cityblock", "chebyshev" or a function of two rows. "precomputed" if X is what would be
-        measured: dissimilarities (n, n), or of isomap and kernel-isomap a sparse graph (n, n) of edge lengths.
+        measured: dissimilarities (n, n), or of isomap and kernel-isomap a sparse graph (n, n) of edge lengths; see
+        precomputed and landmark_indices.
     diagonal_weight : weight of a point's squared length in restricted reconstruction, a number or "balanced" (the
         number of landmarks).
     random_state : seed of the choice of landmarks, of clusters and of random starts.
@@ -85,11 +68,22 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         one that ends with the least stress is kept.
     landmark_weights : of isomap, kernel-isomap, mds and kernel-mds, how much landmarks count: "none" (all the same), or
         "counts" (by the number of training rows nearest to each, so that dense parts of the data keep their weight).
+    precomputed : what X has with metric "precomputed" where there is no graph: "dissimilarities" or "similarities", of
+        which mds makes distances, while laplacian and spectral take them as affinities; their landmarks are random.
+    landmark_indices : with metric "precomputed", rows (m,) of X that are the landmarks; X then is (n, m), a column for
+        each of these in their order, and in `transform` (p, m).
+    n_evaluated : if metric is a function, call it for so many of the landmarks only and estimate the distances to the
+        others by kernel semi-least squares; None calls it for all.
+    spread : also compute the column `spread` of the tables, how far each row's projection hangs on single landmarks; of
+        isomap, kernel-isomap, mds and kernel-mds, by projection or restricted.
     plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
     ----------
     embedding_ : (n, n_components_) coordinates of the training rows.
+    table_ : what a run publishes of the training rows, by name: both coordinates of the classical methods, `projection`
+        and `restricted`; trust columns, as far as the method has them (`residual`, `multiplier`, `gap`, `nearest`);
+        `ambiguous`, `component`, `labels`. Computed when it is first asked for; `place` has the same of new rows.
     n_components_ : number of coordinates.
     intrinsic_dimension_ : estimates `two_nearest` and `maximum_likelihood` of the dimension of the training rows, each
         with `value`, `low` and `high` (95%); computed when it is first asked for unless n_components is "auto". None
@@ -109,10 +103,9 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     >>> isomap = LandmarkIsomap(n_neighbors=8, n_landmarks=200, random_state=0).fit(X[:1500])
     >>> isomap.transform(X[1500:]).shape
     (500, 2)
+    >>> isomap.place(X[1500:]).residual_rank.shape
+    (500,)
     """
-
-    _dimension: Dimension | None
-    _settings: Settings
 
     def __init__(
         self,
@@ -138,80 +131,49 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         stress_neighbors: int | None = None,
         n_init: int = 1,
         landmark_weights: str = "none",
+        precomputed: str = DISSIMILARITIES,
+        landmark_indices: ArrayLike | None = None,
+        n_evaluated: int | None = None,
+        spread: bool = False,
         plugins: tuple[str, ...] = (),
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmark_selection = landmark_selection
-        self.method = method
-        self.extension = extension
-        self.component_policy = component_policy
-        self.metric = metric
-        self.diagonal_weight = diagonal_weight
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.constant = constant
-        self.radius = radius
-        self.n_clusters = n_clusters
-        self.regularization = regularization
-        self.stress_neighbors = stress_neighbors
-        self.n_init = n_init
-        self.landmark_weights = landmark_weights
-        self.plugins = plugins
+        self.n_neighbors, self.radius, self.component_policy = n_neighbors, radius, component_policy
+        self.n_components, self.n_landmarks, self.landmark_selection = n_components, n_landmarks, landmark_selection
+        self.method, self.extension, self.diagonal_weight = method, extension, diagonal_weight
+        self.metric, self.precomputed, self.landmark_indices = metric, precomputed, landmark_indices
+        self.kernel, self.gamma, self.degree, self.constant = kernel, gamma, degree, constant
+        self.n_clusters, self.regularization, self.stress_neighbors = n_clusters, regularization, stress_neighbors
+        self.n_init, self.n_evaluated, self.landmark_weights = n_init, n_evaluated, landmark_weights
+        self.spread, self.random_state, self.n_jobs, self.plugins = spread, random_state, n_jobs, plugins
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:
-        """Choose landmarks among the rows of X (n, n_features), fit their model and embed every row."""
-        return self._fit(X)
+    def fit(self, X: ArrayLike, y: object = None, *, own_similarities: ArrayLike | None = None) -> Self:
+        """Choose landmarks among the rows of X (n, n_features), fit their model and embed every row. Where distances
+        are made of similarities, `own_similarities` (n,) are those of the points to themselves; without them they are
+        on the diagonal of a square X."""
+        return self._fit(X, own_similarities)
 
-    def fit_transform(self, X: ArrayLike, y: object = None) -> FloatArray:
+    def fit_transform(self, X: ArrayLike, y: object = None, *, own_similarities: ArrayLike | None = None) -> FloatArray:
         """Fit, and return the coordinates of the training rows."""
-        return self._fit(X).embedding_
+        return self._fit(X, own_similarities).embedding_
 
-    def transform(self, X: ArrayLike) -> FloatArray:
+    def transform(self, X: ArrayLike, *, own_similarities: ArrayLike | None = None) -> FloatArray:
         """Coordinates (p, n_components) of rows of X in the fitted space; each row's bytes depend on that row alone.
 
-        With metric "precomputed" X is what new points are to the n training points: dissimilarities (p, n), or the
-        lengths (p, n), sparse, of edges to them. A row that no edge leads from becomes NaN. With component_policy
-        "largest", a row whose nearest training point was dropped becomes NaN like that point.
+        With metric "precomputed" X is what new points are to the n training points: proximities (p, n), with
+        landmark_indices those (p, m) to the landmarks, or the lengths (p, n), sparse, of edges to training points. A
+        row that no edge leads from becomes NaN. With component_policy "largest", a row whose nearest training point was
+        dropped becomes NaN like that point. Where distances are made of similarities, `own_similarities` (p,) are those
+        of the new points to themselves.
         """
-        check_is_fitted(self)
-        checked = self._checked_edges if self._space.takes_edges else self._checked_data
-        return self._space.placed(checked(X, reset=False), int(effective_n_jobs(self.n_jobs)))
-
-    def inverse_transform(self, X: ArrayLike) -> FloatArray:
-        """Rows (p, n_features) of data at coordinates (p, n_components), by interpolation between embedded rows.
-
-        Training rows come back from their own coordinates, to about 1e-8 of the data's size, where the embedding tells
-        them apart. Rows in the same place come back as their mean (of the first 64), and an InexactWarning counts
-        places where that is one of different rows, or where points so near to each other leave few right digits or
-        had to be smoothed over. Places far from every embedded row raise an OutsideWarning; beyond about 1e100 times
-        the embedding data is NaN. There is nothing to go back to where dissimilarities or a graph were fitted.
-        """
-        check_is_fitted(self)
-        if self._rows is None:
-            raise InvalidInputError(
-                "metric='precomputed' was fitted: there are no rows of data to go back to. Fit rows of numbers, by any "
-                "metric."
-            )
-        return data_at(X, self.embedding_, self._rows)
+        return self._space.placed(self._new_rows(X, own_similarities), self._n_threads)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = tags.input_tags.positive_only = self._takes_proximities
+        tags.input_tags.pairwise = self._takes_proximities and self.landmark_indices is None
+        tags.input_tags.positive_only = self._takes_proximities and self.precomputed == DISSIMILARITIES
         tags.input_tags.sparse = self._takes_graph
         tags.input_tags.two_d_array = not self._takes_graph
         return tags
-
-    @property
-    def intrinsic_dimension_(self) -> Dimension | None:
-        check_is_fitted(self)
-        if self._dimension is None and self._rows is not None:
-            self._dimension = dimension_of_rows(self._settings, self._rows)
-        return self._dimension
 
     @property
     def _n_features_out(self) -> int:
@@ -225,35 +187,41 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _takes_graph(self) -> bool:
         return self._takes_proximities and self.method in METHODS and METHODS[self.method].geodesic
 
-    def _fit(self, X: ArrayLike) -> Self:
+    def _fit(self, X: ArrayLike, own_similarities: ArrayLike | None) -> Self:
         given = self.get_params(deep=False)
         del given["random_state"]
-        settings = Settings(**given, seed=_seed(self.random_state))
+        settings = Settings(**given, seed=seed_of(self.random_state))
         settings.check()
-        seed = settings.seed
-        data = self._checked_edges(X, reset=True) if self._takes_graph else self._checked_data(X, reset=True)
+        data = (checked_edges if self._takes_graph else checked_data)(self, X, reset=True)
+        if not settings.induces_distances:
+            settings.refuse_own_similarities(own_similarities)
         settings, dimension = with_components(settings, data)
         if settings.is_geodesic:
-            fitted = fit_geodesic(settings, data, seed, int(effective_n_jobs(self.n_jobs)))
+            fitted = fit_geodesic(settings, data, settings.seed, self._n_threads)
+        elif settings.is_given:
+            fitted = fit_given(settings, data, own_similarities, settings.seed)
         else:
-            fitted = fit_direct(settings, data, seed)
-        labels = None
-        if settings.clusters is not None:
-            centers = cluster_centers(fitted.model.coordinates, settings.clusters, seed)
-            labels = cluster_labels(fitted.embedding, centers)
-        # Only now does the estimator change: a fit that failed leaves the one before it as it was.
-        self._space = fitted.space
+            fitted = fit_direct(settings, data, settings.seed)
+        self._keep(settings, fitted, dimension)
         # Who changes X later does not mean to change what the embedding goes back to.
         is_shared = not isinstance(X, np.ndarray) or np.may_share_memory(data, X)
-        self._rows = None if self._takes_proximities else (data.copy() if is_shared else data)
+        rows = None if self._takes_proximities else (data.copy() if is_shared else data)
+        self._embedded = None if rows is None else Embedded(self.embedding_, rows)
+        return self
+
+    def _keep(self, settings: Settings, fitted: Fitted, dimension: Dimension | None) -> None:
+        """Only now does the estimator change: a fit that failed leaves the one before it as it was."""
+        embedding, centers, labels = fitted.embedding, None, None
+        if settings.clusters is not None:
+            centers = cluster_centers(fitted.model.coordinates, settings.clusters, settings.seed)
+            labels = cluster_labels(embedding, centers)
+        self._settings, self._fitted, self._centers, self._dimension = settings, fitted, centers, dimension
+        self._table = self._calibration = None
         self.n_components_ = settings.components
-        self._dimension = dimension
-        self._settings = settings
         self.model_ = fitted.model
-        self.embedding_ = fitted.embedding
+        self.embedding_ = embedding
         self.landmark_indices_ = fitted.landmarks
         self._set_optional(fitted.space.embedder.eigenvalues, fitted.components, labels)
-        return self
 
     def _set_optional(self, *values: AnyArray | None) -> None:
         """Set what this fit has of OPTIONAL, and remove what only a fit before it had."""
@@ -262,119 +230,3 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 setattr(self, name, value)
             elif hasattr(self, name):
                 delattr(self, name)
-
-    def _checked_data(self, X: ArrayLike, reset: bool) -> AnyArray:
-        _refuse_other_than_numbers(X)
-        data: AnyArray = check_array(
-            X,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            estimator=self,
-            input_name="X",
-        )
-        checks.require_finite("X", data)
-        checks.require_not_too_large("X", data)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return data
-
-    def _checked_edges(self, X: Any, reset: bool) -> Any:
-        if not scipy.sparse.issparse(X):
-            raise InvalidInputError(
-                f"X is a {type(X).__name__}; with metric='precomputed' and a method that measures along a graph it "
-                "must be a scipy.sparse matrix of edge lengths."
-            )
-        edges = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=np.float64,
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-        )
-        require_edge_lengths(edges)
-        return edges
-
-
-def _seed(random_state: Any) -> int:
-    """An integer is the seed itself, as in a run on disk: both then choose the same landmarks."""
-    state = check_random_state(random_state)
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return int(state.randint(np.iinfo(np.int32).max))
-
-
-def _refuse_other_than_numbers(X: ArrayLike) -> None:
-    dtype = getattr(X, "dtype", None)
-    kind = getattr(dtype, "kind", "f") if dtype is not None else np.asarray(X).dtype.kind
-    if kind == "c":
-        raise InvalidInputError(f"Complex data not supported: X has dtype {dtype}; it must hold real numbers.")
-    if kind in "US":
-        raise InvalidInputError("X holds text; it must hold real numbers: convert it, for example with astype(float).")
-
-
-def data_at(coordinates: ArrayLike, embedding: FloatArray, rows: AnyArray) -> FloatArray:
-    """Rows (p, D) of data at coordinates (p, d), by local cubic radial functions through the embedded rows.
-
-    As on disk, rows that are embedded in the same place are one node of the interpolant, with the mean of their rows.
-    """
-    places = checks.real_array("X", coordinates, 2)
-    if places.shape[1] != embedding.shape[1]:
-        raise InvalidInputError(
-            f"X has {places.shape[1]} columns; the embedding has {embedding.shape[1]} coordinates: give those."
-        )
-    found = _interpolated(places, embedding, rows)
-    _warn_of_outside(found.stencils)
-    _warn_of_inexact(found.stencils)
-    return found.values
-
-
-def _interpolated(places: AnyArray, embedding: FloatArray, rows: AnyArray) -> Inverted:
-    embedded = np.flatnonzero(interpolant.usable_points(embedding))
-    distinct = collapse_duplicates(embedding[embedded])
-    firsts = embedded[distinct.first_rows]
-    near = interpolant.nearest_nodes(embedding[firsts], places)
-    found = interpolant.stencils(places, embedding[firsts], near)
-    if len(firsts) == len(embedded):
-        # Nothing repeats: rows are combined where they stand. The last of the numbers is that of NOBODY.
-        return Inverted(found._replace(neighborhoods=np.append(firsts, NOBODY)[near]).combine(rows), found)
-    needed = np.unique(near[near != NOBODY])
-    members = np.flatnonzero(np.isin(distinct.node_of, needed))
-    members = members[np.argsort(distinct.node_of[members], kind="stable")]
-    local = np.where(near == NOBODY, NOBODY, np.searchsorted(needed, near))
-    row_places = np.searchsorted(needed, distinct.node_of[members])
-    means, differ = interpolant.mean_rows(rows[embedded[members]], row_places)
-    return found._replace(neighborhoods=local).of_means(means, differ)
-
-
-def _warn_of_outside(found: Stencils) -> None:
-    """Undefined places, NaN or beyond anything that can be computed with, are outside too: their remoteness is NaN."""
-    outside = np.flatnonzero(~(found.remoteness <= OUTSIDE))
-    if not len(outside):
-        return
-    n_undefined = int(np.count_nonzero(found.flags & UNDEFINED))
-    words = []
-    if n_undefined:
-        words.append(f"data of {n_undefined} is NaN, for they are not finite or too far away to compute with")
-    if n_undefined < len(outside):
-        words.append(
-            f"at up to {np.nanmax(found.distance[outside]):.3g} from every embedded point data is extrapolated"
-        )
-    warnings.warn(
-        f"{len(outside)} of {len(found.flags)} rows of X are outside of the embedding, the first {outside[0]}: "
-        f"{'; '.join(words)}.",
-        OutsideWarning,
-        stacklevel=CALLER,
-    )
-
-
-def _warn_of_inexact(found: Stencils) -> None:
-    counts = {words: int(np.count_nonzero(found.flags & flag)) for flag, words in INEXACT.items()}
-    told = [f"{count} {words}" for words, count in counts.items() if count]
-    if told:
-        warnings.warn(
-            f"data at {len(found.flags)} rows of X is not what interpolating gives: {', '.join(told)}.",
-            InexactWarning,
-            stacklevel=CALLER,
-        )

@@ -12,7 +12,7 @@ from typing import ClassVar, Unpack
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import AnyBatch, batches_with_results, checked_batch, fitted_settings
 from pipeline.jobs.job import Done, Job, Runner, Way, opened_run
-from pipeline.jobs.measured import bytes_of_new_row, new_rows, published_columns
+from pipeline.jobs.measured import bytes_of_new_row, new_rows
 from pipeline.methods import METHODS, method_named
 from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
@@ -63,7 +63,7 @@ class ExtendJob(Job):
         settings, space, source = self.settings, self.space, self.source
         id_column = settings.id_column or space.settings["id_column"]
         joint = {"joint": "joint"} if settings.joint and source is not None else {}
-        names = (*space.answers.coordinates, *published_columns(space), *_flags(space))
+        names = (*space.answers.coordinates, *space.published_columns, *_flags(space))
         return {
             "settings": {
                 "id_column": id_column if getattr(source, "has_ids", False) else None,
@@ -174,7 +174,7 @@ def chain(settings: ExtendSettings, space: Space, source: AnyBatch | None, done:
 
 
 def _publish(space: Space, placed: Outcome, cut: RowPartitions) -> Publish:
-    answers, columns = space.answers, published_columns(space)
+    answers, columns = space.answers, space.published_columns
     return Publish(placed, cut, answers.n_components, columns, None, answers.coordinates, _flags(space))
 
 

@@ -18,7 +18,6 @@ from pipeline.sources.proximities import ProximitySource
 from pipeline.sources.source import Source
 from pipeline.stages.graph import stages as graph
 from pipeline.stages.landmarks import AutomaticComponents, Landmarks
-from pipeline.stages.place import ranks_of
 from pipeline.stages.providers.geodesic import GeodesicRows, NodeCandidates, SearchedRows
 from pipeline.stages.providers.objects import (
     Compare,
@@ -203,11 +202,6 @@ def new_rows(settings: ExtendSettings, space: Space, source: AnyBatch, done: Run
     return VectorRows(data, space.stages["landmarks"], told.metric, kernel_choice(told)), cut
 
 
-def published_columns(space: Space) -> tuple[str, ...]:
-    """Names of the trust columns of new rows, and of their ranks."""
-    return (*space.columns, *ranks_of(space.columns))
-
-
 def _new_precomputed(
     settings: ExtendSettings, space: Space, source: ProximitySource, cut: RowPartitions, done: Runner
 ) -> Provider:
@@ -264,5 +258,5 @@ def _new_nodes(
 
 def bytes_of_new_row(own: int, space: GraphSpace) -> int:
     """Bytes that a new row counts, of which `own` are its data: its neighbors and results may take more."""
-    results = len(space.answers.coordinates) * space.answers.n_components + len(published_columns(space))
+    results = len(space.answers.coordinates) * space.answers.n_components + len(space.published_columns)
     return own + 12 * space.n_neighbors + 8 * results

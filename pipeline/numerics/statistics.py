@@ -9,7 +9,7 @@ distributions follows exactly: only the batch's rises between reference values, 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -362,3 +362,17 @@ def compared(
         drifts = bool(test.p_value < level / len(counts))
         columns[name] = {**test._asdict(), "margin": margins[name], "share_beyond_99": beyond, "drifts": drifts}
     return {"level": level, "columns": columns, "drifts": any(entry["drifts"] for entry in columns.values())}
+
+
+def ranks_of(columns: Iterable[str]) -> tuple[str, ...]:
+    """Names of the columns that say where trust columns rank among those of the training rows."""
+    return tuple(f"{name}_rank" for name in columns)
+
+
+def ranks_among(calibration: Mapping[str, FloatArray], trust: FloatArray) -> FloatArray:
+    """For each trust column, the share of rows like the training rows that do not exceed it."""
+    ranks = np.empty_like(trust)
+    for i, reference in enumerate(calibration.values()):
+        ranks[:, i] = np.searchsorted(reference, trust[:, i], side="right") / len(reference)
+    ranks[np.isnan(trust)] = np.nan
+    return ranks

@@ -156,13 +156,12 @@ class MethodSettings(FrozenSettings):
     @property
     def two_answers(self) -> bool:
         """Whether points get both the projection and the restricted reconstruction."""
-        is_classical = METHODS[self.method].extensions == methods.CLASSICAL
-        return is_classical and self.chosen_extension in ("projection", "restricted")
+        return methods.publishes_both(self.method, self.extension)
 
     @property
     def takes_affinities(self) -> bool:
         """Whether given similarities are used as they are."""
-        return self.input == SIMILARITIES and METHODS[self.method].takes_affinities
+        return methods.takes_affinities(self.method, self.input)
 
     @property
     def induces_distances(self) -> bool:
@@ -270,11 +269,8 @@ class FitSettings(MethodSettings, JobSettings):
         super().check_choices()
         if self.n_components == "auto":
             methods.require_estimable(self.method, self.input, self.metric, self.kernel)
-        if self.spread and not self.two_answers:
-            raise InvalidInputError(
-                f"spread=True goes with isomap, kernel-isomap, mds and kernel-mds, placed by projection or restricted, "
-                f"not with method={self.method!r} and extension={self.chosen_extension!r}; leave it out."
-            )
+        if self.spread:
+            methods.require_spread(self.method, self.extension)
 
     @property
     def metric_of_points(self) -> str:

@@ -16,11 +16,10 @@ from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.mds import LandmarkModel, Moments, MomentSums
 from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.numerics.statistics import Sketch, merged, quantiles, sketch
-from pipeline.plugins import TrustColumn
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import IN_ROW_ORDER, gathered
 from pipeline.stages.providers.provider import BLOCK_BYTES, Block, Lineage, Provider, calibration_of_groups
-from pipeline.stages.space import CENTERS, Space, load_any_model, plugin_column, trust_columns
+from pipeline.stages.space import CENTERS, Space, load_any_model, plugin_column
 from pipeline.stages.stage import Cost, Outcome, Shape, Stage, total, written
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -88,7 +87,7 @@ class Placing:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the trust columns, those of plugins last."""
-        return (*trust_columns(self.answers), *self.extra_columns)
+        return (*self.answers.trust_names, *self.extra_columns)
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -161,15 +160,8 @@ class Placing:
 
     def trust(self, answer: Answer, nearest: FloatArray) -> FloatArray:
         """Trust columns (p, t) in the user's units; `nearest` are distances to the nearest point."""
-        columns = [self.answers.trust_in_units(answer, self.provider.exponent)]
-        if not self.answers.takes_affinities:
-            columns.append(np.ldexp(nearest, self.provider.exponent)[:, None])
-        columns += [self._extra(plugin_column(name), answer) for name in self.extra_columns]
-        return np.hstack(columns)
-
-    def _extra(self, column: TrustColumn, answer: Answer) -> FloatArray:
-        values = np.asarray(column.values(self.answers.model, answer), dtype=np.float64)
-        return np.ldexp(values, column.degree * self.provider.exponent)[:, None]
+        extra = [plugin_column(name) for name in self.extra_columns]
+        return self.answers.all_trust_in_units(answer, nearest, self.provider.exponent, extra)
 
     @cached_property
     def _centers(self) -> FloatArray | None:

@@ -5,7 +5,7 @@ block is consecutive rows of the source, and a new one starts with every grain o
 how the source was cut. Rows that are not embedded are left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.numerics.extension.reconstruction import arc_of_moments, reconstruct_moments_jointly
 from pipeline.numerics.extension.spread import SPREAD
 from pipeline.numerics.mds import Moments
-from pipeline.numerics.statistics import compared, gap_counts
+from pipeline.numerics.statistics import compared, gap_counts, ranks_among
 from pipeline.stages.embed import Placing, PlacingStage, moments_of, placing_memory
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.providers.provider import BLOCK_BYTES
@@ -26,11 +26,6 @@ from pipeline.types import FloatArray, IntArray, Json
 
 # Not tested for drift: the multiplier says the same as the gap, and few runs have the spread.
 NOT_WATCHED = ("multiplier", SPREAD)
-
-
-def ranks_of(columns: Iterable[str]) -> tuple[str, ...]:
-    """Names of the columns that say where trust columns rank among those of the training rows."""
-    return tuple(f"{name}_rank" for name in columns)
 
 
 class NewRows(PlacingStage):
@@ -81,15 +76,6 @@ class Place(NewRows):
     @staticmethod
     def cost(shape: Shape) -> Cost:
         return Cost(placing_memory(shape))
-
-
-def ranks_among(calibration: Mapping[str, FloatArray], trust: FloatArray) -> FloatArray:
-    """For each trust column, the share of rows like the training rows that do not exceed it."""
-    ranks = np.empty_like(trust)
-    for i, reference in enumerate(calibration.values()):
-        ranks[:, i] = np.searchsorted(reference, trust[:, i], side="right") / len(reference)
-    ranks[np.isnan(trust)] = np.nan
-    return ranks
 
 
 def write_watched(

@@ -16,6 +16,7 @@ from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.numerics.extension.spread import SPREAD
 from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import model_class
+from pipeline.numerics.statistics import ranks_of
 from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.graph.graph import kept_nodes
 from pipeline.stages.stage import Outcome
@@ -35,7 +36,6 @@ METHOD_REVISIONS = {"laplacian": 2, "kernel-isomap": 2, "nonmetric-mds": 2}
 STILL_EXTENDED = ("nonmetric-mds",)
 # Centers of clusters, beside a spectral model.
 CENTERS = "centers"
-NEAREST = "nearest"
 # The stages of a space, and those that some have: where rows are compared with landmarks directly, and along a graph.
 DIRECT = ("validate", "landmarks", "model", "calibrate"), ("axes", "subset", "rows", "register")
 ALONG_A_GRAPH = (
@@ -120,12 +120,17 @@ class Space:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the trust columns, those of plugins last."""
-        return (*trust_columns(self.answers), *self.extra_columns)
+        return (*self.answers.trust_names, *self.extra_columns)
+
+    @property
+    def published_columns(self) -> tuple[str, ...]:
+        """Names of the trust columns of new rows, and of their ranks."""
+        return (*self.columns, *ranks_of(self.columns))
 
     @property
     def extra_columns(self) -> tuple[str, ...]:
         """Names of the trust columns that plugins added to the fit."""
-        known = trust_columns(self.answers)
+        known = self.answers.trust_names
         return tuple(name for name in self.stages["calibrate"].figures["quantiles"] if name not in known)
 
     @cached_property
@@ -205,11 +210,6 @@ class GraphSpace(Space):
         if self.stages["components"].figures["n_components"] == 1:
             return np.zeros(len(nodes), dtype=np.int64)
         return np.asarray(self.stages["graph"].ledger.read("components").read()[nodes])
-
-
-def trust_columns(answers: Answers) -> tuple[str, ...]:
-    """Names of the trust columns. Affinities do not say how far the nearest landmark is."""
-    return answers.columns if answers.takes_affinities else (*answers.columns, NEAREST)
 
 
 def plugin_column(name: str) -> TrustColumn:

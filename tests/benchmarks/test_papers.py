@@ -14,7 +14,7 @@ from benchmarks.papers.embedding import fitted, measured, nearest_columns, studi
 from benchmarks.papers.pictures import save
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
-from pipeline.numerics.landmarks.sampling import trace_greedy
+from pipeline.numerics.landmarks.subset import trace_greedy
 from pipeline.numerics.mds import classical_mds
 from pipeline.numerics.models.catalog import Choice, fitted_model
 from pipeline.numerics.models.metrics import Kernel

@@ -16,8 +16,8 @@ from pipeline.numerics.extension.placement import TRUST
 from pipeline.numerics.geodesics.graph import neighbor_graph
 from pipeline.numerics.geodesics.rows import rows_through_neighbors, with_direct_ways
 from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
+from pipeline.numerics.statistics import ranks_of
 from pipeline.settings import ExtendSettings, RefitSettings, job_settings
-from pipeline.stages.place import ranks_of
 from pipeline.stages.publish import COORDINATES, PUBLISHED
 from pipeline.stages.stage import Watch
 

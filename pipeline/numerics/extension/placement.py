@@ -9,6 +9,7 @@ between projection and reconstruction. spread, where it is asked for: how far th
 (`spread.py`). nearest: distance to the nearest fitted point.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,9 +19,11 @@ from pipeline.numerics.extension.reconstruction import DiagonalWeight, reconstru
 from pipeline.numerics.extension.spread import SPREAD, spread_of
 from pipeline.numerics.mds import LandmarkModel, Model, Moments, MomentSums, Placer, moments_of, project_moments
 from pipeline.numerics.mds import Placement as Placement
+from pipeline.plugins import TrustColumn
 from pipeline.types import AnyArray, BoolArray, FloatArray
 
-TRUST = ("residual", "multiplier", "gap", "nearest")
+NEAREST = "nearest"
+TRUST = ("residual", "multiplier", "gap", NEAREST)
 
 
 class Placed(NamedTuple):
@@ -100,6 +103,11 @@ class Answers:
         """Whether points are given by affinities to the landmarks, which grow as points come nearer."""
         return bool(getattr(self.model, "affinity", False))
 
+    @property
+    def trust_names(self) -> tuple[str, ...]:
+        """Names of the trust columns of points that are placed. Affinities do not say how far the nearest point is."""
+        return self.columns if self.takes_affinities else (*self.columns, NEAREST)
+
     def begin(self, n_points: int) -> "_ClassicalSums | _WholeRows":
         """A collector of the points' dissimilarities to the landmarks, some landmarks at a time, in their order."""
         if isinstance(self.model, LandmarkModel):
@@ -134,6 +142,19 @@ class Answers:
     def trust_in_units(self, answer: Answer, exponent: int) -> FloatArray:
         """The trust columns (p, t) in the user's units, which are 2^exponent."""
         return np.asarray(np.ldexp(answer.trust, np.array(self.degrees) * exponent))
+
+    def all_trust_in_units(
+        self, answer: Answer, nearest: FloatArray, exponent: int, extra: Sequence[TrustColumn] = ()
+    ) -> FloatArray:
+        """All columns of `trust_names` and those that plugins add (p, t); `nearest` are distances to the nearest
+        point."""
+        columns = [self.trust_in_units(answer, exponent)]
+        if not self.takes_affinities:
+            columns.append(np.ldexp(nearest, exponent)[:, None])
+        for column in extra:
+            values = np.asarray(column.values(self.model, answer), dtype=np.float64)
+            columns.append(np.ldexp(values, column.degree * exponent)[:, None])
+        return np.hstack(columns)
 
 
 def answers_of(model: Model, weight: float = 1.0, spread: bool = False) -> Answers:

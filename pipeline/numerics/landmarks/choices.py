@@ -30,13 +30,8 @@ from pipeline.numerics.compiled import compiled
 from pipeline.numerics.geodesics.graph import collapse_duplicates
 from pipeline.numerics.geodesics.rows import farthest_nodes
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
-from pipeline.numerics.landmarks.sampling import (
-    checked_count,
-    farthest_points,
-    maxmin_candidates,
-    random_landmarks,
-    trace_greedy,
-)
+from pipeline.numerics.landmarks.sampling import checked_count, farthest_points, maxmin_candidates, random_landmarks
+from pipeline.numerics.landmarks.subset import trace_greedy
 from pipeline.numerics.mds import double_centered
 from pipeline.numerics.models.metrics import gamma_in_unit
 from pipeline.numerics.neighbors.exact import nearest_neighbors

@@ -19,7 +19,7 @@ from pipeline.stages.graph.anchors import run_nodes
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.graph.search import nearest_embedded
 from pipeline.stages.providers.geodesic import ways_to_landmarks
-from pipeline.stages.space import GraphSpace, trust_columns
+from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome, Result, SingleStage
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
 
@@ -62,7 +62,7 @@ class AnchorCalibrate(Judged):
         return {"weight": self.space.weight, "exponent": self.space.exponent}
 
     def result(self) -> Result:
-        nodes, names = self.anchors.ledger.read("calibrating").read(), trust_columns(self.space.answers)
+        nodes, names = self.anchors.ledger.read("calibrating").read(), self.space.answers.trust_names
         if not len(nodes):
             return self.space.stages["calibrate"].figures, {name: self.space.calibration[name] for name in names}
         lists = as_new(self.space, self.model_space, nodes)
@@ -76,8 +76,7 @@ class AnchorCalibrate(Judged):
         sums = answers.begin(len(lists.nodes))
         for lengths in self.lengths(lists):
             sums.add(lengths)
-        nearest = np.ldexp(lists.distances[:, :1], exponent)
-        return np.hstack([answers.trust_in_units(sums.answer(), exponent), nearest])
+        return answers.all_trust_in_units(sums.answer(), lists.distances[:, 0], exponent)
 
 
 @dataclass(frozen=True)

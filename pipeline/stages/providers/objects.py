@@ -12,17 +12,10 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.sampling import (
-    SubsetDistances,
-    gram_matrix,
-    kernel_of_objects,
-    random_landmarks,
-    semi_least_squares,
-    trace_greedy,
-)
+from pipeline.numerics.landmarks.sampling import random_landmarks
+from pipeline.numerics.landmarks.subset import EvaluatedSubset, evaluated_places
 from pipeline.numerics.models.metrics import dissimilarities_from_similarities
 from pipeline.sources.objects import Comparison, Objects, ObjectSource, digest_of_objects
 from pipeline.sources.partitions import GRAIN_ROWS, Comparisons, RowPartitions
@@ -303,7 +296,7 @@ class Subset(Stage):
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         between = landmark_dissimilarities(self._gathered(ledger), self._rows, self._rows, str(self.comparison))
-        subset = self._chosen(between)
+        subset = evaluated_places(between, self.n_evaluated)
         report = {"n_evaluations": total(figures, "n_evaluations"), "n_evaluated": len(subset)}
         return written(ledger, report, {"between": between, "subset": subset})
 
@@ -313,13 +306,6 @@ class Subset(Stage):
             rows = self._cut.rows(piece)
             values[rows.start : rows.stop, self._cut.landmarks(piece)] = ledger.part("values", piece).read()
         return values
-
-    def _chosen(self, between: FloatArray) -> IntArray:
-        origin = int(np.argmin((between**2).mean(axis=0)))
-        # One thread, for how many cut a sum decides its last bits, and these may decide the choice.
-        with threadpool_limits(1):
-            others = trace_greedy(gram_matrix(between, origin), self.n_evaluated - 1)
-        return np.concatenate([[origin], others[others != origin]]).astype(np.int64)
 
     @cached_property
     def _cut(self) -> Comparisons:
@@ -367,9 +353,7 @@ class EstimatedRows(RowProvider):
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         evaluated = self.evaluated.values(start, stop)
-        from_origin = self._between[self._places[0], self._places]
-        rows = np.sqrt(self._estimator.squared_distances(*kernel_of_objects(evaluated, from_origin, 0)))
-        rows[:, self._places] = evaluated
+        rows = self._subset.to_landmarks(evaluated)
         if self.has_landmarks:
             numbers = self.landmark_rows
             here = np.flatnonzero((numbers >= start) & (numbers < stop))
@@ -384,9 +368,5 @@ class EstimatedRows(RowProvider):
         return np.asarray(self.subset.ledger.read("between").read())
 
     @cached_property
-    def _places(self) -> IntArray:
-        return np.asarray(self.subset.ledger.read("subset").read())
-
-    @cached_property
-    def _estimator(self) -> SubsetDistances:
-        return semi_least_squares(gram_matrix(self._between, int(self._places[0])), self._places)
+    def _subset(self) -> EvaluatedSubset:
+        return EvaluatedSubset(self._between, np.asarray(self.subset.ledger.read("subset").read()))

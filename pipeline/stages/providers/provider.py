@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.numerics.geodesics.rows import bound_between
-from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.landmarks.sampling import calibrating, drawn
 from pipeline.numerics.mds import Model
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
@@ -27,8 +27,6 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 # Memory for a block of dissimilarities: 64 MB.
 BLOCK_BYTES = 1 << 26
-# Added to the seed of the quality sample, so that rows to calibrate by are another draw.
-CALIBRATION_SEED = 1
 CALIBRATION = ("calibration", "calibration_landmarks")
 
 
@@ -232,8 +230,8 @@ class RowProvider(Provider):
         self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
     ) -> dict[str, AnyArray]:
         """Rows that are no landmarks are as good as new; landmarks serve where every row is one."""
-        chosen, own = drawn(numbers, partitions.n_rows, seed + CALIBRATION_SEED), np.isin(numbers, self.landmark_rows)
-        return dict(zip(CALIBRATION, (trust[chosen & ~own], trust[chosen & own]), strict=True))
+        like_new, landmarks = calibrating(numbers, partitions.n_rows, seed, self.landmark_rows)
+        return dict(zip(CALIBRATION, (trust[like_new], trust[landmarks]), strict=True))
 
     def only_bounds(self, between: str) -> bool:
         return between == "bound" or self.between_rows(np.empty(0, np.int64)) is None

@@ -8,8 +8,10 @@ from scipy.spatial.distance import cdist
 
 from benchmarks.papers.closeness import captured_trace, closeness_score, difference_scores, nystrom
 from pipeline.errors import InvalidInputError
-from pipeline.numerics.landmarks.sampling import (
+from pipeline.numerics.landmarks.subset import (
+    EvaluatedSubset,
     distance_kernel,
+    evaluated_places,
     gram_matrix,
     kernel_of_objects,
     semi_least_squares,
@@ -234,3 +236,16 @@ def test_scores_by_hand():
 def test_what_has_no_answer_is_refused(call, message):
     with pytest.raises(InvalidInputError, match=message):
         call()
+
+
+@given(seeds)
+def test_an_evaluated_subset_begins_in_the_middle_and_keeps_what_was_evaluated(seed):
+    members, new = objects(seed, dimension=5, decay=1.0)
+    between, apart = cdist(members, members), cdist(new, members)
+    places = evaluated_places(between, 7)
+    assert places[0] == np.argmin((between**2).mean(axis=0))
+    assert len(np.unique(places)) == len(places) <= 7
+    found = EvaluatedSubset(between, places).to_landmarks(apart[:, places])
+    np.testing.assert_array_equal(found[:, places], apart[:, places])
+    # Six distances tell the place in five dimensions, and so all others.
+    np.testing.assert_allclose(found, apart, atol=1e-6)
