@@ -17,8 +17,9 @@ The certificate: with S = YY' - beta and R = Y diag(lam) + SY - C, a quarter of 
 
 e_l the columns of E. So with mu = lam_d + lambda_min(S) > 0 nothing is better than Y by more than 2||R||^2 / mu. If mu
 is 0 up to rounding, as in the hard case, what is better than Y lies within a known distance, which bounds the gain as
-well. The condition is sufficient, not necessary. A single point always meets it, and with many landmarks nearly every
-block does, for lam_d grows like m. Two copies of a point coincide at every stationary Y.
+well. The condition is sufficient, not necessary. A single point always meets it; several do where lam_d, which grows
+like m, exceeds w times what their inner products have outside d dimensions, which grows like k. Two copies of a point
+coincide at every stationary Y.
 
 Where it is not met, F may have several minima, and the result is the best of many descents, in which single points
 also move globally: never worse than the points one by one. The Hessian is only applied, never formed, so memory is k^2
