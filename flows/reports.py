@@ -238,6 +238,7 @@ def batch_report(store: str, output: str, extended: Done | None = None) -> Json:
         "n_rows": opened.n_rows,
         "n_placed": n_placed,
         **_computed(extended),
+        "joint": opened.stage_figures("joint") if "joint" in opened.arrays else None,
         "drift": opened.drift,
     }
 
@@ -254,6 +255,8 @@ def _batch_lines(batch: Json) -> list[str]:
         return [f"{batch['output']}: no rows."]
     lines = [] if batch["n_computed"] else ["Every stage was complete already: nothing was computed."]
     lines.append(f"{batch['output']}: {batch['n_placed']:,} of {batch['n_rows']:,} rows placed.")
+    if batch["joint"] is not None:
+        lines += _joint_lines(batch["joint"])
     drift = batch["drift"]
     lines += [
         f"  {name:<9} differs by {column['statistic']:.3f} from rows like the fitted ones (margin "
@@ -261,6 +264,18 @@ def _batch_lines(batch: Json) -> list[str]:
         for name, column in drift["columns"].items()
     ]
     return [*lines, f"  {_verdict(drift)}"]
+
+
+def _joint_lines(joint: Json) -> list[str]:
+    """How the rows were reconstructed together; an extension of an earlier version does not say what is certified."""
+    known = f", {joint['n_certified']:,} of them with a certified global minimum" if "n_certified" in joint else ""
+    lines = [f"  {joint['n_blocks']:,} block{'s' * (joint['n_blocks'] != 1)} reconstructed jointly{known}."]
+    if joint["upper_bounds"]:
+        lines.append(
+            "  The distances between new rows were upper bounds through the landmarks (joint_distances=bound): joint "
+            "coordinates are that much less accurate."
+        )
+    return lines
 
 
 def _verdict(drift: Json) -> str:

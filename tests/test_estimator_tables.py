@@ -238,6 +238,9 @@ class TestArcsAndBlocks:
             fits("mds").joint(points[:3], between=np.zeros((2, 2)))
         with pytest.raises(InvalidInputError, match="between='paths' is not known; use one of 'bound'"):
             fits("mds").joint(points[:3], between="paths")
+        similar = LandmarkIsomap(method="mds", metric="precomputed", precomputed="similarities").fit(points @ points.T)
+        with pytest.raises(InvalidInputError, match="between='bound' does not go with similarities"):
+            similar.joint(points[:3] @ points.T, "bound", own_similarities=(points[:3] ** 2).sum(axis=1))
         with pytest.raises(InvalidInputError, match=r"between is not symmetric"):
             fits("isomap").joint(points[:2], between=[[0, 1.0], [2.0, 0]])
         with pytest.raises(InvalidInputError, match=r"Negative values in data: between has 2"):

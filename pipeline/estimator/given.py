@@ -49,10 +49,15 @@ class GivenColumns(Measure):
     def to_landmarks(self, rows: AnyArray) -> FloatArray:
         return np.asarray(np.ldexp(taken(rows, self.columns), -self.exponent))
 
+    @property
+    def instead(self) -> str:
+        """What else can be done where it is not known how far new points are from each other."""
+        return ", or use between='bound', the shortest way over a landmark"
+
     def between(self, rows: Any) -> FloatArray:
         raise InvalidInputError(
             "between=None: what the new points are to each other is not known where proximities were fitted; give it "
-            "as an array, a row and a column for each, or use between='bound', the shortest way over a landmark."
+            f"as an array, a row and a column for each{self.instead}."
         )
 
 
@@ -70,6 +75,7 @@ class GivenSimilarities(GivenColumns):
     to themselves."""
 
     own: FloatArray
+    instead = ""
 
     def check(self, rows: Any) -> None:
         """They may be negative."""

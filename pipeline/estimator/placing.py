@@ -12,7 +12,8 @@ from pipeline.estimator.paths import GeodesicSpace
 from pipeline.estimator.table import Table
 from pipeline.methods import RANGES
 from pipeline.numerics import checks
-from pipeline.numerics.extension.reconstruction import arc_of_moments, reconstruct_moments_jointly
+from pipeline.numerics.extension.joint import reconstruct_moments_jointly
+from pipeline.numerics.extension.reconstruction import arc_of_moments
 from pipeline.numerics.mds import LandmarkModel, Moments, moments_of
 from pipeline.numerics.models.spectral import cluster_labels
 from pipeline.numerics.statistics import ranks_among, ranks_of
@@ -81,19 +82,24 @@ def joint_table(space: Space, rows: Any, between: ArrayLike | str | None, n_thre
             f"X has {rows.shape[0]} rows; joint takes at most {most} together: call it for blocks of them."
         )
     found = space.reached(rows, n_threads)
-    joint, ambiguous = np.full((len(found.kept), model.n_components), np.nan), np.zeros(len(found.kept), np.bool_)
+    joint = np.full((len(found.kept), model.n_components), np.nan)
+    ambiguous, certified = np.zeros((2, len(found.kept)), np.bool_)
     if found.kept.any():
         apart = _between(space, rows, between, found.kept, n_threads)
         # In signed models squares keep the sign.
-        answer = reconstruct_moments_jointly(model, moments_of(model, found.to_landmarks), apart * np.abs(apart))
+        moments, weight = moments_of(model, found.to_landmarks), space.embedder.answers.weight
+        answer = reconstruct_moments_jointly(model, moments, apart * np.abs(apart), weight)
         joint[found.kept], ambiguous[found.kept] = answer.coordinates, answer.ambiguous
-    return Table({"joint": np.ldexp(joint, space.embedder.coordinate_exponent), "ambiguous": ambiguous})
+        certified[found.kept] = answer.certified
+    joint = np.ldexp(joint, space.embedder.coordinate_exponent)
+    return Table({"joint": joint, "ambiguous": ambiguous, "certified": certified})
 
 
 def _between(space: Space, rows: Any, between: ArrayLike | str | None, kept: BoolArray, n_threads: int) -> FloatArray:
     if between is None or isinstance(between, str):
         if between is not None:
             checks.one_of("between", between, (BOUND,))
+            _require_bounds(space)
         return space.between(rows, between == BOUND, n_threads)
     given = checks.finite_array("between", between, 2).astype(np.float64)
     checks.require_not_too_large("between", given)
@@ -102,6 +108,14 @@ def _between(space: Space, rows: Any, between: ArrayLike | str | None, kept: Boo
             f"between has shape {given.shape}; X has {len(kept)} rows: give a row and a column for each."
         )
     return space.between_as_given(given, rows)[np.ix_(kept, kept)]
+
+
+def _require_bounds(space: Space) -> None:
+    if _classical(space.embedder, "joint").signed:
+        raise InvalidInputError(
+            "between='bound' does not go with similarities, which give no upper bounds of the distances between new "
+            "rows: give the similarities between them, or leave it out where your kernel computes them."
+        )
 
 
 def _classical(embedder: Embedder, name: str) -> LandmarkModel:

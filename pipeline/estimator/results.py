@@ -75,10 +75,11 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         That is computed where rows of numbers or a graph were fitted: by the metric, kernel or function, or as shortest
         paths. Where proximities were fitted, or to use others, give `between` (p, p): dissimilarities, or similarities
-        where those were fitted. With "bound" it is the shortest way over a landmark, an upper bound.
+        where those were fitted. With "bound" it is the shortest way over a landmark, an upper bound, which there is not
+        for similarities.
 
-        The table has the coordinates `joint` and `ambiguous`. Of classical methods, for up to 1,024 rows; time grows
-        faster than their number (half a second for 128).
+        The table has the coordinates `joint`, `ambiguous`, and whether the joint minimum is `certified` to be the global
+        one. Of classical methods, for up to 1,024 rows; time grows faster than their number (half a second for 128).
         """
         rows = self._new_rows(X, own_similarities)
         return joint_table(self._space, rows, between, self._n_threads)

@@ -15,14 +15,20 @@ from typing import TypeAlias
 
 from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.jobs.job import require_apart
-from pipeline.methods import OBJECTS, VECTORS
+from pipeline.methods import DISSIMILARITIES, OBJECTS, SIMILARITIES, VECTORS
+from pipeline.numerics.mds import LandmarkModel
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import NewNodes, open_new_nodes
 from pipeline.sources.inputs import AnySource, comparison_of, n_columns, n_points
 from pipeline.sources.objects import open_objects
 from pipeline.sources.opening import open_source
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
-from pipeline.sources.proximities import is_file_of_its_own, open_proximities, require_own_similarities
+from pipeline.sources.proximities import (
+    between_new,
+    is_file_of_its_own,
+    open_proximities,
+    require_own_similarities,
+)
 from pipeline.sources.source import Source
 from pipeline.stages.providers.proximities import rows_of_landmarks
 from pipeline.stages.space import GraphSpace, Space
@@ -231,10 +237,36 @@ def _require_used(settings: ExtendSettings, space: Space) -> None:
                 f"{name}={value} is only there for runs with n_neighbors; {settings.store!r} was fitted by a radius or "
                 "on a graph: leave it out."
             )
+    if settings.joint is not None:
+        _require_distances_between(settings, space, told)
     if settings.own_key is not None and not told.induces_distances:
         raise InvalidInputError(
             f"own_key={settings.own_key!r} means nothing for the fitted run, of method={told.method!r} and "
             f"input={told.input!r}; leave it out."
+        )
+
+
+def _require_distances_between(settings: ExtendSettings, space: Space, told: FitSettings) -> None:
+    """Refuse joint reconstruction without distances between new rows, and bounds of such as have none."""
+    is_given, key = told.input in (DISSIMILARITIES, SIMILARITIES), settings.between_key
+    if key is not None and not is_given:
+        raise InvalidInputError(
+            f"between_key={key!r} means nothing for the fitted run, of input={told.input!r}: distances between new "
+            "rows are computed; leave it out."
+        )
+    if settings.joint_distances == "bound":
+        model = space.answers.model
+        if isinstance(model, LandmarkModel) and model.signed:
+            remedy = "name their similarities in between_key" if is_given else "leave it out"
+            raise InvalidInputError(
+                "joint_distances='bound' does not go with the fitted run: similarities give no upper bounds of the "
+                f"distances between new rows; {remedy}."
+            )
+    elif is_given and key is None:
+        bounds = "" if told.input == SIMILARITIES else ", or use joint_distances='bound' for upper bounds of them"
+        raise InvalidInputError(
+            f"joint={settings.joint} needs the {told.input} between the new points, which their {told.input} to the "
+            f"landmarks do not say: name an array of them (points x points) in between_key{bounds}."
         )
 
 
@@ -266,6 +298,8 @@ def _opened_as_fitted(settings: ExtendSettings, space: Space, told: FitSettings,
     rows_of_landmarks(proximities, space.stages["landmarks"])
     if told.induces_distances:
         require_own_similarities(proximities, own_key_of(settings, told))
+    if settings.between_key is not None:
+        between_new(proximities, settings.between_key)
     return proximities
 
 

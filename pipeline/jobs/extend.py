@@ -20,7 +20,8 @@ from pipeline.sources.inputs import described_source
 from pipeline.sources.partitions import GRAIN_ROWS, LARGEST_BYTES, RowPartitions
 from pipeline.stages.embed import FLAGS, Placing
 from pipeline.stages.graph.stages import Assign, JoinNewNodes, LoadNewNodes, Order, Search
-from pipeline.stages.place import Arcs, Joint, Place
+from pipeline.stages.place import JOINT, Arcs, Joint, Place
+from pipeline.stages.providers.proximities import ScanBetween
 from pipeline.stages.publish import Publish
 from pipeline.stages.space import GraphSpace, Space, graph_space, row_space
 from pipeline.stages.stage import Cost, Outcome, Shape, Stage, Watch, costs_of
@@ -32,7 +33,8 @@ from pipeline.types import Json
 # Every stage that an extension may have, in order.
 PLACED: tuple[type[Stage], ...] = (Place, Joint, Arcs, Publish)
 SEARCHED: tuple[type[Stage], ...] = (Validate, Assign, Order, Search)
-STAGES = tuple(stage.name for stage in (*SEARCHED, *PLACED))
+EXTENDING: tuple[type[Stage], ...] = (*SEARCHED, ScanBetween, *PLACED)
+STAGES = tuple(stage.name for stage in EXTENDING)
 
 
 def opened_space(settings: ExtendSettings) -> Space:
@@ -62,7 +64,7 @@ class ExtendJob(Job):
     def manifest(self, outcomes: dict[str, Outcome]) -> Json:
         settings, space, source = self.settings, self.space, self.source
         id_column = settings.id_column or space.settings["id_column"]
-        joint = {"joint": "joint"} if settings.joint and source is not None else {}
+        joint = dict.fromkeys(JOINT, Joint.name) if settings.joint and source is not None else {}
         names = (*space.answers.coordinates, *space.published_columns, *_flags(space))
         return {
             "settings": {
@@ -144,7 +146,7 @@ def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
         n_landmarks=space.answers.n_landmarks,
     )
     if not isinstance(space, GraphSpace):
-        return costs_of((Validate, *PLACED), shape)
+        return costs_of((Validate, ScanBetween, *PLACED), shape)
     row = 0 if space.is_precomputed else n_columns * space.point_dtype.itemsize
     rows = max(GRAIN_ROWS, partition_bytes // bytes_of_new_row(row, space))
     shape = replace(shape, n_rows=rows, rows_each=rows, row_bytes=row)

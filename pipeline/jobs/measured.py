@@ -14,7 +14,7 @@ from pipeline.sources.graphs import GraphSource, NewNodes
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, partitions_of
 from pipeline.sources.objects import ObjectSource
 from pipeline.sources.partitions import RowPartitions
-from pipeline.sources.proximities import ProximitySource
+from pipeline.sources.proximities import ProximitySource, between_new, own_similarities
 from pipeline.sources.source import Source
 from pipeline.stages.graph import stages as graph
 from pipeline.stages.landmarks import AutomaticComponents, Landmarks
@@ -23,12 +23,19 @@ from pipeline.stages.providers.objects import (
     Compare,
     ComparedRows,
     EstimatedRows,
+    NewObjects,
     ObjectCandidates,
     ScanObjects,
     Subset,
 )
 from pipeline.stages.providers.provider import Candidates, Measured, Provider
-from pipeline.stages.providers.proximities import MatrixCandidates, PrecomputedRows, ScanProximities
+from pipeline.stages.providers.proximities import (
+    MatrixCandidates,
+    NewProximities,
+    PrecomputedRows,
+    ScanBetween,
+    ScanProximities,
+)
 from pipeline.stages.providers.vectors import VectorCandidates, VectorRows
 from pipeline.stages.space import GraphSpace, Space
 from pipeline.stages.stage import Outcome, Stage
@@ -208,8 +215,12 @@ def _new_precomputed(
     told, landmarks = fitted_settings(space), space.stages["landmarks"]
     similar, affinity = told.input == SIMILARITIES, told.takes_affinities
     scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
-    own_key = own_key_of(settings, told)
-    return PrecomputedRows(source, scanned, landmarks, similar, affinity, own_key, space.exponent)
+    own_key, new = own_key_of(settings, told), None
+    if settings.joint is not None and settings.between_key is not None:
+        between = between_new(source, settings.between_key)
+        own = own_similarities(source, own_key) if own_key is not None and similar else None
+        new = NewProximities(between, done(ScanBetween(between, cut, settings.joint, own)))
+    return PrecomputedRows(source, scanned, landmarks, similar, affinity, own_key, space.exponent, new=new)
 
 
 def _new_compared(space: Space, source: ObjectSource, cut: RowPartitions, done: Runner) -> Provider:
@@ -218,7 +229,8 @@ def _new_compared(space: Space, source: ObjectSource, cut: RowPartitions, done: 
     scanned = done(ScanObjects(source, cut))
     compared = done(Compare(source, scanned, landmarks, comparison, subset, has_landmarks=False))
     rows = fitted.get("rows")
-    values = ComparedRows(compared, landmarks, comparison.is_kernel, source.name, space.exponent, rows)
+    new = NewObjects(source, comparison)
+    values = ComparedRows(compared, landmarks, comparison.is_kernel, source.name, space.exponent, rows, new)
     return values if subset is None else EstimatedRows(values, subset, has_landmarks=False)
 
 

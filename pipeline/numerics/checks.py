@@ -191,6 +191,19 @@ def require_zero_diagonal(entries: Entries, remedy: str, are_lengths: bool = Fal
         raise InvalidInputError(f"{entries.name} has a nonzero diagonal, {entries.described(worst, worst)}; {remedy}.")
 
 
+def require_diagonal(entries: Entries, diagonal: FloatArray, given_by: str) -> None:
+    """Refuse a diagonal that differs by more than rounding from one that is also given elsewhere."""
+    found = entries.matrix.diagonal().astype(np.float64)
+    floor = ROUNDING_FLOOR * float(np.abs(entries.matrix).max())
+    beyond = np.abs(found - diagonal) - SYMMETRY_TOLERANCE * np.maximum(np.abs(found), np.abs(diagonal)) - floor
+    worst = int(np.argmax(beyond))
+    if beyond[worst] > 0:
+        raise InvalidInputError(
+            f"{entries.name} has {entries.described(worst, worst)}, where {given_by} has {diagonal[worst]:g}; both "
+            "must be the same: check the order of the points."
+        )
+
+
 def require_symmetric(entries: Entries, are_lengths: bool = False) -> None:
     """Refuse entries that differ across the diagonal by more than rounding, of squares if they are lengths."""
     matrix, power = entries.matrix, 2 if are_lengths else 1

@@ -46,7 +46,13 @@ class ExtendSettings(JobSettings):
     joint_distances: Literal["paths", "bound"] = option(
         PLACEMENT,
         "paths",
-        "Distances between new rows: shortest paths along the graph, or an upper bound through the landmarks.",
+        "Distances between new rows: shortest paths along the graph (without a graph: by the metric, your function or "
+        "between_key), or an upper bound through the landmarks.",
+    )
+    between_key: str | None = option(
+        PLACEMENT,
+        None,
+        "With --joint, for proximities: array next to the matrix (or .npy file) with those between the new points.",
     )
     arc: int | None = option(
         PLACEMENT,
@@ -61,12 +67,24 @@ class ExtendSettings(JobSettings):
     def _fits_together(self) -> Self:
         if (self.arc is None) != (self.arc_rows is None):
             raise ValueError("arc and arc_rows go together: the number of positions, and the rows")
-        if self.incoming and self.own_key is not None and self.own_key.endswith(".npy"):
-            raise ValueError(
-                f"own_key={self.own_key!r} is one file for all batches of incoming: name an array next to the matrix "
-                "in each"
-            )
+        for name in ("own_key", "between_key"):
+            value = getattr(self, name)
+            if self.incoming and value is not None and value.endswith(".npy"):
+                raise ValueError(
+                    f"{name}={value!r} is one file for all batches of incoming: name an array next to the matrix in "
+                    "each"
+                )
+        self._check_between()
         return self
+
+    def _check_between(self) -> None:
+        if self.between_key is not None and self.joint is None:
+            raise ValueError(f"between_key={self.between_key!r} goes with joint only; leave it out")
+        if self.between_key is not None and self.joint_distances == "bound":
+            raise ValueError(
+                f"between_key={self.between_key!r} names distances between new rows, and joint_distances='bound' takes "
+                "upper bounds for them; leave one of them out"
+            )
 
 
 class RefitSettings(JobSettings):

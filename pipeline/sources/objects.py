@@ -282,12 +282,21 @@ class Comparison:
         values = np.empty((len(objects), len(landmarks)))
         for i, one in enumerate(objects):
             for j, other in enumerate(landmarks):
-                values[i, j] = self._value(one, other, rows[i], landmark_rows[j])
+                values[i, j] = self._value(one, other, rows[i], f"the landmark in row {landmark_rows[j]}")
+        return values
+
+    def between(self, objects: Any, rows: Sequence[int]) -> FloatArray:
+        """Symmetric values (p, p) between some objects, one call for each pair, which for inner products includes
+        objects with themselves."""
+        values = np.zeros((len(objects), len(objects)))
+        for i, one in enumerate(objects):
+            for j in range(i + self.is_kernel):
+                values[i, j] = values[j, i] = self._value(one, objects[j], rows[i], f"row {rows[j]}")
         return values
 
     def own(self, objects: Any, rows: Sequence[int]) -> FloatArray:
         """Values (p,) of objects to themselves."""
-        found = [self._value(one, one, row, None) for one, row in zip(objects, rows, strict=True)]
+        found = [self._value(one, one, row, "itself") for one, row in zip(objects, rows, strict=True)]
         return np.array(found, dtype=np.float64)
 
     def imported(self) -> Comparing:
@@ -326,14 +335,14 @@ class Comparison:
             )
         return call
 
-    def _value(self, one: Any, other: Any, row: int, landmark_row: int | None) -> float:
+    def _value(self, one: Any, other: Any, row: int, other_is: str) -> float:
         call = self._call
         try:
             value = call(one, other)
         except Exception as error:
-            raise _in_words(error, f"{self} fails for {_pair(row, landmark_row)}: {described(error)}") from error
+            raise _in_words(error, f"{self} fails for row {row} and {other_is}: {described(error)}") from error
         return checks.compared_number(
-            value, self.is_kernel, lambda given: f"{self} gives {given} for {_pair(row, landmark_row)}"
+            value, self.is_kernel, lambda given: f"{self} gives {given} for row {row} and {other_is}"
         )
 
 
@@ -361,10 +370,6 @@ def _digest_of_files(call: Comparing, function: str) -> str:
         except OSError:
             return ""
     return digest.hexdigest()
-
-
-def _pair(row: int, landmark_row: int | None) -> str:
-    return f"row {row} and " + ("itself" if landmark_row is None else f"the landmark in row {landmark_row}")
 
 
 def _in_words(error: Exception, words: str) -> Exception:

@@ -39,6 +39,7 @@ NOT_ITSELF = (
     "are similarities"
 )
 PLACE = "row {} (landmark), column {} (point)"
+NEW_PLACE, AMONG_NEW = "row {}, column {}", " between new points"
 # Landmarks copied at a time when a block is turned around, so that the cache holds their columns.
 TURNED_ROWS = 128
 # Entries that are looked at together: 8 MB.
@@ -87,12 +88,19 @@ class ProximitySource:
 
     def open_companion(self, key: str) -> Rows:
         """The array `key` (any length,) of the same .npz file or Zarr group, to be read by blocks."""
+        return _vector(self._companion(key))
+
+    def open_companion_matrix(self, key: str) -> "ProximitySource":
+        """The array `key` (r, c) of the same .npz file or Zarr group, to be read where asked for."""
+        return ProximitySource(self._path, self._companion(key), key)
+
+    def _companion(self, key: str) -> ArrayPlace:
         with readable(self._path):
             places = places_in(self._path) if holds_several(self._path) else {}
         beside = f"{(self._key or '').rpartition('/')[0]}/{key}"
         for name in (key, beside):
             if name in places:
-                return _vector(places[name])
+                return places[name]
         raise InvalidInputError(
             f"{key!r} is not an array kept with {self.name}; "
             + (f"{self._path} holds {', '.join(map(repr, places))}." if places else "give a file of its own for it.")
@@ -148,6 +156,31 @@ def landmark_similarities(
     _refuse_bad_entries(entries, lowest_allowed=-checks.LARGEST_SIZE)
     checks.require_symmetric(entries)
     return checks.symmetrized(entries.matrix, zero_diagonal=False)
+
+
+def new_dissimilarities(source: ProximitySource, rows: IntArray) -> FloatArray:
+    """Exactly symmetric dissimilarities (p, p) with a zero diagonal between some new points, if they are so up to
+    rounding; `source` has those between all."""
+    entries = _entries_between_new(source, rows)
+    _refuse_bad_entries(entries, lowest_allowed=0.0)
+    checks.require_symmetric(entries, are_lengths=True)
+    checks.require_zero_diagonal(entries, "the dissimilarity of a point to itself must be 0", are_lengths=True)
+    return checks.symmetrized(entries.matrix, zero_diagonal=True)
+
+
+def new_similarities(source: ProximitySource, rows: IntArray, own: FloatArray) -> FloatArray:
+    """Exactly symmetric similarities (p, p) between some new points, whose similarities to themselves are `own`."""
+    entries = _entries_between_new(source, rows)
+    _refuse_bad_entries(entries, lowest_allowed=-checks.LARGEST_SIZE)
+    checks.require_symmetric(entries)
+    checks.require_diagonal(entries, own, "own_key")
+    between = checks.symmetrized(entries.matrix, zero_diagonal=False)
+    np.fill_diagonal(between, own)
+    return between
+
+
+def _entries_between_new(source: ProximitySource, rows: IntArray) -> Entries:
+    return Entries(source.name, source.entries(rows, rows), rows, rows, NEW_PLACE, AMONG_NEW)
 
 
 def _entries_of_points(block: AnyArray, first_column: int, name: str, rows: Numbers | None) -> Entries:
@@ -225,6 +258,21 @@ def own_similarities(source: ProximitySource, key: str) -> Rows:
             "for each."
         )
     return vector
+
+
+def between_new(source: ProximitySource, key: str) -> ProximitySource:
+    """The proximities (n, n) between the new points of a matrix (m, n), to be read by blocks."""
+    try:
+        found = open_proximities(key) if is_file_of_its_own(key) else source.open_companion_matrix(key)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"between_key={key!r} cannot be used: {error}") from error
+    n = source.n_points
+    if found.shape != (n, n):
+        raise InvalidInputError(
+            f"between_key={key!r} has shape {found.shape}; it must be ({n}, {n}), a row and a column for each of the "
+            f"points of {source.name}."
+        )
+    return found
 
 
 def require_own_similarities(source: ProximitySource, key: str | None) -> None:

@@ -11,7 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.numerics.extension.reconstruction import arc_of_moments, reconstruct_moments_jointly
+from pipeline.numerics.extension.joint import reconstruct_moments_jointly
+from pipeline.numerics.extension.reconstruction import Reconstruction, arc_of_moments
 from pipeline.numerics.extension.spread import SPREAD
 from pipeline.numerics.mds import Moments
 from pipeline.numerics.statistics import compared, gap_counts, ranks_among
@@ -107,11 +108,14 @@ def drift_of(
 
 
 JointDistances = Literal["paths", "bound"]
+# What `Joint` publishes.
+JOINT = ("joint", "certified")
 
 
 @dataclass(frozen=True)
 class Joint(NewRows):
-    """Coordinates `joint` of blocks of rows that also fit dissimilarities between them, or upper bounds of those."""
+    """Coordinates `joint` of blocks of rows that also fit dissimilarities between them, or upper bounds of those, and
+    whether they are proved to be the best ones, `certified`."""
 
     space: Space
     placing: Placing
@@ -123,50 +127,58 @@ class Joint(NewRows):
     reads = ("placed",)
 
     def settings(self) -> Json:
-        direct = self.placing.provider.in_row_order
-        own = {"bounds": self._only_bounds} if direct else {"between": self.between}
-        return {"rows_each": self.placing.partitions.rows_each, **own, **super().settings()}
+        return {"rows_each": self.placing.partitions.rows_each, "between": self.between, **super().settings()}
 
     def n_partitions(self) -> int:
         return self.placing.partitions.count
 
     def prepare(self, ledger: StageLedger) -> None:
-        self._array(ledger)
+        self._arrays(ledger)
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         rows = self.placing.partitions.rows(partition)
-        joint, n_blocks = np.full((len(rows), self.placing.answers.n_components), np.nan), 0
+        joint = np.full((len(rows), self.placing.answers.n_components), np.nan)
+        certified, n_blocks, n_certified = np.zeros(len(rows), np.bool_), 0, 0
         for grain in self.placing.partitions.grains(partition):
-            for block, coordinates in self._of_grain(grain):
-                joint[block - rows.start] = coordinates
-                n_blocks += 1
-        self._array(ledger).write(rows.start, joint)
-        return {"n_blocks": n_blocks}, []
+            for block, answer in self._of_grain(grain):
+                joint[block - rows.start] = self.space.in_users_frame(answer.coordinates)
+                certified[block - rows.start] = answer.certified
+                n_blocks, n_certified = n_blocks + 1, n_certified + int(answer.certified.all())
+        for array, values in zip(self._arrays(ledger), (joint, certified), strict=True):
+            array.write(rows.start, values)
+        return {"n_blocks": n_blocks, "n_certified": n_certified}, []
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return {"n_blocks": total(figures, "n_blocks"), "upper_bounds": self._only_bounds}, ["joint"]
+        counts = {name: total(figures, name) for name in ("n_blocks", "n_certified")}
+        return {**counts, "upper_bounds": self._only_bounds}, list(JOINT)
 
     def release(self) -> None:
         self.placing.provider.release()
 
     @property
     def _only_bounds(self) -> bool:
-        return self.placing.provider.only_bounds(self.between)
+        return self.between == "bound"
 
-    def _array(self, ledger: StageLedger) -> RowArray:
-        cut = self.placing.partitions
-        shape = (cut.n_rows, self.placing.answers.n_components)
-        return ledger.create("joint", shape, np.float64, cut.rows_per_chunk)
+    def _arrays(self, ledger: StageLedger) -> tuple[RowArray, RowArray]:
+        n, chunk = self.placing.partitions.n_rows, self.placing.partitions.rows_per_chunk
+        coordinates, certified = JOINT
+        return (
+            ledger.create(coordinates, (n, self.placing.answers.n_components), np.float64, chunk),
+            ledger.create(certified, (n,), np.bool_, chunk),
+        )
 
-    def _of_grain(self, grain: range) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Each block of a grain: its rows, and their coordinates in the user's frame."""
+    def _of_grain(self, grain: range) -> Iterator[tuple[IntArray, Reconstruction]]:
+        """Each block of a grain: its rows, and their places."""
         placing = self.placing
         near = placing.provider.neighborhood(self.placed, placing.partitions, grain, self._only_bounds)
         moments = moments_of(placing.classical, len(near.kept), near.batches())
         for chosen in blocks_of(near.kept, self.block_rows):
             mine = Moments(moments.inner[chosen], moments.beta[chosen])
-            answer = reconstruct_moments_jointly(placing.classical, mine, near.between(chosen) ** 2)
-            yield near.kept[chosen] + grain.start, self.space.in_users_frame(answer.coordinates)
+            apart = near.between(chosen)
+            # Of indefinite similarities, squares keep the sign.
+            squared = apart * np.abs(apart)
+            answer = reconstruct_moments_jointly(placing.classical, mine, squared, placing.answers.weight)
+            yield near.kept[chosen] + grain.start, answer
 
     @staticmethod
     def cost(shape: Shape) -> Cost:

@@ -230,16 +230,18 @@ def squared_between(training, new, distances, neighbors):
     return between**2
 
 
-def test_blocks_of_rows_are_reconstructed_together(tmp_path):
+@pytest.mark.parametrize("method", ["isomap", "kernel-isomap"])
+def test_blocks_of_rows_are_reconstructed_together(method, tmp_path):
     points = swiss_roll(1240, seed=0).points
     training, new = points[:1200], points[1200:]
-    fitted(saved(tmp_path, "training.npy", training), tmp_path / "run")
+    fitted(saved(tmp_path, "training.npy", training), tmp_path / "run", method=method)
     new[5, 1] = np.nan
     given = {"joint": 16, "missing": "drop"}
     extended(tmp_path / "run", saved(tmp_path, "new.npy", new), tmp_path / "out", **given)
     out, model = open_run(tmp_path / "out"), open_run(tmp_path / "run").model
     joint, unit = out.embedding("joint"), open_run(tmp_path / "run").unit
     assert np.isnan(joint[5]).all()
+    assert not out.embedding("certified")[5]
     isomap = LandmarkIsomap(8, 2, n_landmarks=70, random_state=0).fit(training)
     order = [list(isomap.landmark_indices_).index(row) for row in open_run(tmp_path / "run").landmark_rows]
     for first in (0, 16, 32):
@@ -247,8 +249,10 @@ def test_blocks_of_rows_are_reconstructed_together(tmp_path):
         distances, neighbors = nearest_neighbors(training, new[block], 8)
         rows = rows_through_neighbors(distances, neighbors, isomap._space.to_landmarks[:, order] * unit)
         between = squared_between(training, new[block], distances, neighbors)
-        expected = joint_restricted_reconstruction(model, (rows / unit) ** 2, between / unit**2).coordinates * unit
+        answer = joint_restricted_reconstruction(model, (rows / unit) ** 2, between / unit**2)
+        expected = answer.coordinates * unit
         np.testing.assert_allclose(joint[block], expected, atol=2e-5 * np.abs(expected).max())
+        np.testing.assert_array_equal(out.embedding("certified")[block], answer.certified)
 
 
 @pytest.mark.parametrize("roll", [3], ids=["trees"], indirect=True)  # the others take as long to say the same

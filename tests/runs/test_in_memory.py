@@ -219,18 +219,21 @@ def test_repeated_rows_and_components(points, tmp_path, settings, policy):
     assert np.isnan(table.projection[-3:]).all() == (policy == "largest")
 
 
-@pytest.mark.parametrize("method", ["isomap", "kernel-isomap", "mds", "kernel-mds"])
-def test_arcs_and_joint_reconstruction(points, tmp_path, method):
+@pytest.mark.parametrize(
+    ("method", "weight"), [("isomap", 1.0), ("kernel-isomap", 1.0), ("mds", 3.0), ("kernel-mds", "balanced")]
+)
+def test_arcs_and_joint_reconstruction(points, tmp_path, method, weight):
     files = saved(tmp_path / "x.npy", points.fitted), saved(tmp_path / "new.npy", points.new)
-    told = {**SHARED, "method": method}
+    told = {**SHARED, "method": method, "diagonal_weight": weight}
     fitted(files[0], tmp_path / "run", seed=SEED, **told, **({"recall": 1} if method in GEODESIC else {}))
     extended(tmp_path / "run", files[1], tmp_path / "paths", joint=64, arc=5, arc_rows=(0, 7, 39))
     extended(tmp_path / "run", files[1], tmp_path / "bound", joint=64, joint_distances="bound")
     ours = LandmarkIsomap(**told, random_state=SEED).fit(points.fitted)
     size = np.abs(ours.embedding_).max()
     for name, between in (("paths", None), ("bound", "bound")):
-        expected = open_run(tmp_path / name).embedding("joint")
-        np.testing.assert_allclose(ours.joint(points.new, between).joint, expected, rtol=0, atol=1e-6 * size)
+        opened, found = open_run(tmp_path / name), ours.joint(points.new, between)
+        np.testing.assert_allclose(found.joint, opened.embedding("joint"), rtol=0, atol=1e-6 * size)
+        np.testing.assert_array_equal(found.certified, opened.embedding("certified"))
     _, arcs = open_run(tmp_path / "paths").arcs()
     found = ours.reconstruction_arc(points.new[[0, 7, 39]], 5)
     np.testing.assert_allclose(found, arcs, rtol=0, atol=1e-6 * size)

@@ -202,7 +202,7 @@ class SearchedRows(_Grouped):
     def lineage(self, stage: str) -> Lineage:
         if stage == "place":
             return Lineage(1, {"keeps_lists": self.keeps_lists}, (self.searched.ledger.digest,))
-        return Lineage({"joint": 2}.get(stage, 1))
+        return Lineage({"joint": 3}.get(stage, 1))
 
     def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
         component = self.searched.ledger.part("component", group).read()

@@ -8,8 +8,7 @@ the other landmarks are estimates by kernel semi-least squares [E].
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,9 +16,10 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics.landmarks.sampling import random_landmarks
 from pipeline.numerics.landmarks.subset import EvaluatedSubset, evaluated_places
 from pipeline.numerics.models.metrics import dissimilarities_from_similarities
-from pipeline.sources.objects import Comparison, Objects, ObjectSource, digest_of_objects
+from pipeline.sources.objects import Comparison, ObjectSource, digest_of_objects
 from pipeline.sources.partitions import GRAIN_ROWS, Comparisons, RowPartitions
 from pipeline.sources.proximities import landmark_dissimilarities, landmark_similarities
+from pipeline.stages.providers.kept_objects import landmark_objects, stored_objects
 from pipeline.stages.providers.provider import BLOCK_BYTES, Candidates, RowProvider
 from pipeline.stages.providers.vectors import ENLARGED, require_distinct
 from pipeline.stages.stage import SECONDS_PER_CALL, Cost, Outcome, Shape, Stage, total, written
@@ -65,7 +65,7 @@ class ObjectCandidates(Candidates):
 
     def chosen(self, n_landmarks: int, selection: str, seed: int) -> dict[str, AnyArray]:
         rows = self._chosen(n_landmarks, seed)
-        return {"rows": rows, **_stored(self.source.take(rows))}
+        return {"rows": rows, **stored_objects(self.source.take(rows))}
 
     def figures(self) -> Json:
         return {"is_text": self.source.is_text}
@@ -83,27 +83,6 @@ class ObjectCandidates(Candidates):
                 m = min(n_landmarks, len(distinct))
                 return rows[distinct[random_landmarks(len(distinct), m, seed)]]
             size *= ENLARGED
-
-
-def _stored(objects: Objects) -> dict[str, AnyArray]:
-    """Rows of numbers as they are; of texts the bytes one after the other, and where each begins and the last ends.
-
-    Texts of one width would all take as much as the longest, and lose the NULs that they end with.
-    """
-    if not isinstance(objects, list):
-        return {"objects": objects}
-    encoded = [text.encode(errors="surrogatepass") for text in objects]
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return {"objects": np.frombuffer(b"".join(encoded), dtype=np.uint8), "offsets": offsets}
-
-
-def landmark_objects(landmarks: Outcome) -> Any:
-    """The landmarks as the user's function takes them."""
-    stored = landmarks.ledger.read("objects").read()
-    if not landmarks.figures["is_text"]:
-        return stored
-    bounds = pairwise(landmarks.ledger.read("offsets").read().tolist())
-    return [stored[start:stop].tobytes().decode(errors="surrogatepass") for start, stop in bounds]
 
 
 @dataclass(frozen=True)
@@ -195,12 +174,19 @@ class Compare(Stage):
         return Cost(memory, SECONDS_PER_CALL * n * m, 8 * n * m, Comparisons(n, m).count)
 
 
+class NewObjects(NamedTuple):
+    """New objects, and the function that compares them."""
+
+    source: ObjectSource
+    comparison: Comparison
+
+
 @dataclass(frozen=True)
 class ComparedRows(RowProvider):
     """A provider of what `Compare` left; of a kernel, the dissimilarities that it induces.
 
     New rows are measured in units of 2^`fitted_exponent`, those of the fit, and their landmarks' own values are those
-    that it kept, `fitted`.
+    that it kept, `fitted`. They are compared with each other when that is asked for, once for each pair.
     """
 
     compared: Outcome
@@ -209,6 +195,7 @@ class ComparedRows(RowProvider):
     name: str
     fitted_exponent: int | None = None
     fitted: Outcome | None = None
+    new: NewObjects | None = None
 
     @property
     def identity(self) -> list[str]:
@@ -230,6 +217,15 @@ class ComparedRows(RowProvider):
             return np.ldexp(values, -self.exponent), everything
         own = np.concatenate([self._part("own", block, 0, start, stop) for block in self._blocks(start, stop)])
         return self._induced(values, own), everything
+
+    def between_rows(self, rows: IntArray) -> FloatArray:
+        if self.new is None:
+            raise TypeError("fitted rows are not reconstructed together")
+        values = self.new.comparison.between(self.new.source.take(rows), rows.tolist())
+        if not self.is_kernel:
+            return np.ldexp(values, -self.exponent)
+        own = values.diagonal()
+        return dissimilarities_from_similarities(values, own, own, self.exponent)
 
     def values(self, start: int, stop: int) -> FloatArray:
         """What the function gave (p, b) for the rows from `start` up to `stop`."""
@@ -359,6 +355,9 @@ class EstimatedRows(RowProvider):
             here = np.flatnonzero((numbers >= start) & (numbers < stop))
             rows[numbers[here] - start] = self._between[here]
         return np.ldexp(rows, -self.exponent), np.ones(stop - start, dtype=np.bool_)
+
+    def between_rows(self, rows: IntArray) -> FloatArray:
+        return self.evaluated.between_rows(rows)
 
     def between(self) -> FloatArray:
         return np.ldexp(self._between, -self.exponent)

@@ -158,12 +158,9 @@ class Provider(ABC):
         """What `place` keeps of new points for joint reconstruction and arcs."""
         return {}
 
-    def only_bounds(self, between: str) -> bool:
-        """Whether dissimilarities between new rows are upper bounds over the landmarks."""
-        return between == "bound"
-
     def neighborhood(self, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool) -> Neighborhood:
-        """New rows of one grain or less, as `place` left them, for joint reconstruction and arcs."""
+        """New rows of one grain or less, as `place` left them, for joint reconstruction and arcs; with `only_bounds`,
+        dissimilarities between them are upper bounds over the landmarks."""
         raise TypeError("fitted rows are not reconstructed together")
 
     def release(self) -> None:  # noqa: B027  most providers keep nothing
@@ -193,12 +190,12 @@ class RowProvider(Provider):
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         """Dissimilarities (u, m) of the usable rows among those from `start` up to `stop`, and which are (p,)."""
 
-    def between_rows(self, rows: IntArray) -> FloatArray | None:
-        """Dissimilarities between some rows; None where only those to landmarks are known."""
-        return None
+    @abstractmethod
+    def between_rows(self, rows: IntArray) -> FloatArray:
+        """Dissimilarities (p, p) between some new rows, rising."""
 
     def lineage(self, stage: str) -> Lineage:
-        versions, marks = {"embed": 2, "evaluate": 4, "joint": 2}, {} if stage == "joint" else {"direct": True}
+        versions, marks = {"embed": 2, "evaluate": 4, "joint": 3}, {} if stage == "joint" else {"direct": True}
         inputs = () if stage in ("calibrate", "evaluate") else tuple(self.identity)
         return Lineage(versions.get(stage, 1), marks, inputs)
 
@@ -233,9 +230,6 @@ class RowProvider(Provider):
         like_new, landmarks = calibrating(numbers, partitions.n_rows, seed, self.landmark_rows)
         return dict(zip(CALIBRATION, (trust[like_new], trust[landmarks]), strict=True))
 
-    def only_bounds(self, between: str) -> bool:
-        return between == "bound" or self.between_rows(np.empty(0, np.int64)) is None
-
     def neighborhood(self, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool) -> Neighborhood:
         return _ComparedRows(self, rows, only_bounds)
 
@@ -250,8 +244,9 @@ class _ComparedRows(Neighborhood):
         return [self._to_landmarks]
 
     def between(self, chosen: IntArray) -> FloatArray:
-        apart = None if self._only_bounds else self._provider.between_rows(self.kept[chosen] + self._start)
-        return bound_between([self._to_landmarks[chosen]]) if apart is None else apart
+        if self._only_bounds:
+            return bound_between([self._to_landmarks[chosen]])
+        return self._provider.between_rows(self.kept[chosen] + self._start)
 
 
 def calibration_of_groups(ledger: StageLedger, groups: list[int]) -> dict[str, AnyArray]:

@@ -8,10 +8,12 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.errors import InvalidInputError
+from pipeline.methods import RANGES
 from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities
 from pipeline.numerics.models.metrics import dissimilarities_from_similarities
 from pipeline.sources.arrays import Rows
@@ -24,11 +26,13 @@ from pipeline.sources.proximities import (
     landmark_dissimilarities,
     landmark_points,
     landmark_similarities,
+    new_dissimilarities,
+    new_similarities,
     no_own_similarities,
     own_similarities,
 )
-from pipeline.stages.providers.provider import Candidates, RowProvider, rows_per_block
-from pipeline.stages.stage import Outcome
+from pipeline.stages.providers.provider import Candidates, Lineage, RowProvider, rows_per_block
+from pipeline.stages.stage import Cost, Outcome, Shape
 from pipeline.stages.validate import Scan, digest_of_rows, fingerprint_of
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
@@ -142,6 +146,53 @@ def rows_of_landmarks(source: ProximitySource, landmarks: Outcome) -> IntArray:
 
 
 @dataclass(frozen=True)
+class ScanBetween(Scan):
+    """Look at the proximities between new points that are reconstructed together, blocks of `block_rows` of a grain;
+    their similarities to themselves are in `own`."""
+
+    source: ProximitySource
+    partitions: RowPartitions
+    block_rows: int
+    own: Rows | None
+    name = "between"
+    depends_on = ("block_rows",)
+
+    def settings(self) -> Json:
+        return {**super().settings(), "similarities": self.own is not None}
+
+    def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
+        digests = []
+        for grain in self.partitions.grains(partition):
+            digest = hashlib.sha256()
+            for start in grain[:: self.block_rows]:
+                rows = np.arange(start, min(start + self.block_rows, grain.stop))
+                digest.update(digest_of_rows(self._checked(rows)).encode())
+            digests.append(digest.hexdigest())
+        return {"digests": digests}, []
+
+    def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
+        return self.content(figures, self.source.shape, self.block_rows), []
+
+    def _checked(self, rows: IntArray) -> FloatArray:
+        if self.own is None:
+            return new_dissimilarities(self.source, rows)
+        own = self.own.read(int(rows[0]), int(rows[-1]) + 1).astype(np.float64)
+        return new_similarities(self.source, rows, own)
+
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        # A block, and what its symmetry is checked by.
+        return Cost(8 * 8 * int(RANGES["joint"].high or 0) ** 2)
+
+
+class NewProximities(NamedTuple):
+    """The proximities between new points, and the scan of those that are used."""
+
+    source: ProximitySource
+    scanned: Outcome
+
+
+@dataclass(frozen=True)
 class PrecomputedRows(RowProvider):
     """A provider of proximities as they are given; similarities as the dissimilarities that they induce, unless
     `affinity` takes them as they are. `own_key` names those of each point to itself, else on the diagonal.
@@ -149,7 +200,8 @@ class PrecomputedRows(RowProvider):
     With `nearest_own` nothing is nearer to a landmark than it is to itself, as methods need it that let landmarks
     return to themselves: on a diagonal of dissimilarities there may be rounding, and on one of affinities any value.
 
-    New points are measured in units of 2^`fitted_exponent`, those of the fit. A matrix of them has no diagonal.
+    New points are measured in units of 2^`fitted_exponent`, those of the fit. A matrix of them has no diagonal, and
+    what they are to each other is in another, if it is needed.
     """
 
     source: ProximitySource
@@ -160,6 +212,7 @@ class PrecomputedRows(RowProvider):
     own_key: str | None = None
     fitted_exponent: int | None = None
     nearest_own: bool = False
+    new: NewProximities | None = None
 
     @property
     def identity(self) -> list[str]:
@@ -170,6 +223,12 @@ class PrecomputedRows(RowProvider):
             return [*content, f"affinities{zero}"]
         return [*content, f"similarities={self.similarities} affinity=False own={self._own_digest}{zero}"]
 
+    def lineage(self, stage: str) -> Lineage:
+        general = super().lineage(stage)
+        if stage != "joint" or self.new is None:
+            return general
+        return general._replace(inputs=(*general.inputs, str(self.new.scanned.figures["content"])))
+
     @property
     def exponent(self) -> int:
         if self.fitted_exponent is not None:
@@ -179,6 +238,15 @@ class PrecomputedRows(RowProvider):
 
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         return self._measured(start, stop), np.ones(stop - start, dtype=np.bool_)
+
+    def between_rows(self, rows: IntArray) -> FloatArray:
+        if self.new is None:
+            raise TypeError("proximities between these points are not known")
+        if not self.similarities:
+            return np.ldexp(new_dissimilarities(self.new.source, rows), -self.exponent)
+        own = self._own(int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
+        found = new_similarities(self.new.source, rows, own)
+        return dissimilarities_from_similarities(found, own, own, self.exponent)
 
     def between(self) -> FloatArray:
         rows = self.landmark_rows

@@ -73,9 +73,7 @@ class VectorRows(RowProvider):
         """Dissimilarities (p, m) of points (p, D) in the run's units to the landmarks."""
         return self.apart(points, self._points)
 
-    def between_rows(self, rows: IntArray) -> FloatArray | None:
-        if not len(rows):
-            return np.empty((0, 0))
+    def between_rows(self, rows: IntArray) -> FloatArray:
         points = self.data.read(int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
         return self.apart(points, points)
 
