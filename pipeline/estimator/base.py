@@ -18,6 +18,7 @@ from pipeline.numerics.directions import require_directions, unit_points
 from pipeline.numerics.extension.placement import Answers, weighted_answers
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, check_weight
 from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy, collapse_duplicates
+from pipeline.numerics.geodesics.shortcuts import Listed
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.landmarks.weights import NearestLandmarks, landmark_counts
 from pipeline.numerics.mds import LandmarkModel, Model
@@ -32,7 +33,7 @@ from pipeline.types import AnyArray, FloatArray, IntArray, SparseArray
 Comparing: TypeAlias = Callable[[Any, Any], Any]
 PRECOMPUTED = "precomputed"
 # What stands where a method has no use for a parameter; None for those that are not here.
-UNUSED = {"kernel": "rbf", "degree": 3, "constant": 1.0, "regularization": 1e-3, "n_init": 1}
+UNUSED = {"kernel": "rbf", "shortcuts": "report", "degree": 3, "constant": 1.0, "regularization": 1e-3, "n_init": 1}
 # Rows whose dissimilarities to the landmarks are looked at together: what an embedding needs beside its result.
 ROWS_PER_CHUNK = 4096
 
@@ -48,6 +49,7 @@ class Settings:
     method: str
     extension: str
     component_policy: ComponentPolicy
+    shortcuts: str
     metric: str | Comparing
     diagonal_weight: DiagonalWeight
     n_jobs: int | None
@@ -127,6 +129,7 @@ class Settings:
         _named_or_function("kernel", self.kernel, KERNELS)
         methods.one_of("landmark_selection", self.landmark_selection, methods.landmark_choices())
         methods.one_of("component_policy", self.component_policy, POLICIES)
+        methods.one_of("shortcuts", self.shortcuts, methods.SHORTCUTS)
         methods.resolved_extension(self.method, self.extension)
         if not (self.is_geodesic and self.is_precomputed):
             methods.require_metric(self.method, self.metric)
@@ -223,12 +226,14 @@ class Space(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A space, the coordinates (n, d) and components (n,) of all rows in it, and the rows (m,) that are landmarks."""
+    """A space, the coordinates (n, d) and components (n,) of all rows in it, the rows (m,) that are landmarks, and the
+    likely short circuits of a graph."""
 
     space: Space
     embedding: FloatArray
     landmarks: IntArray
     components: IntArray | None = None
+    short_circuits: list[Listed] | None = None
 
     @property
     def model(self) -> Model:

@@ -29,7 +29,7 @@ from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
 from pipeline.types import AnyArray, FloatArray
 
 # What a fit leaves only if its method has it.
-OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
+OPTIONAL = ("eigenvalues_", "component_labels_", "labels_", "short_circuits_")
 # Fill distances from every embedded point beyond which a place is outside of the embedding.
 OUTSIDE = 3.0
 # What a caller should know of an answer that is not simply interpolated.
@@ -85,6 +85,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         one that ends with the least stress is kept.
     landmark_weights : of isomap, kernel-isomap, mds and kernel-mds, how much landmarks count: "none" (all the same), or
         "counts" (by the number of training rows nearest to each, so that dense parts of the data keep their weight).
+    shortcuts : of isomap and kernel-isomap, what to do with likely short circuits of the graph, long edges across gaps
+        that many shortest paths use: "report" them (a ShortcutWarning and `short_circuits_`), or also "cut" them.
     plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
@@ -100,6 +102,8 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     model_ : the landmark model; a classical one with its whole spectrum and `negative_mass`.
     component_labels_ : (n,) component of each row in the graph before the policy, 0 the largest; if there is a graph.
     labels_ : (n,) cluster of each row; of spectral.
+    short_circuits_ : those found, at most 30, the most used first, each by its shortest edge: `row` and `other` at its
+        ends, `length`, `detour` (the way that remains without), `share` of the paths, `n_edges`; if there is a graph.
     n_features_in_ : number of columns of the training data.
 
     Examples
@@ -138,6 +142,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         stress_neighbors: int | None = None,
         n_init: int = 1,
         landmark_weights: str = "none",
+        shortcuts: str = "report",
         plugins: tuple[str, ...] = (),
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -161,7 +166,7 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.stress_neighbors = stress_neighbors
         self.n_init = n_init
         self.landmark_weights = landmark_weights
-        self.plugins = plugins
+        self.shortcuts, self.plugins = shortcuts, plugins
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Choose landmarks among the rows of X (n, n_features), fit their model and embed every row."""
@@ -252,10 +257,10 @@ class LandmarkIsomap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.model_ = fitted.model
         self.embedding_ = fitted.embedding
         self.landmark_indices_ = fitted.landmarks
-        self._set_optional(fitted.space.embedder.eigenvalues, fitted.components, labels)
+        self._set_optional(fitted.space.embedder.eigenvalues, fitted.components, labels, fitted.short_circuits)
         return self
 
-    def _set_optional(self, *values: AnyArray | None) -> None:
+    def _set_optional(self, *values: object) -> None:
         """Set what this fit has of OPTIONAL, and remove what only a fit before it had."""
         for name, value in zip(OPTIONAL, values, strict=True):
             if value is not None:
