@@ -26,7 +26,9 @@ Store = Annotated[str, typer.Argument(metavar="STORE", help="Folder of the run."
 TakeOver = Annotated[
     bool,
     typer.Option(
-        "--take-over", help="Break the lock of a process that is known to be gone.", rich_help_panel=EXECUTION
+        "--take-over",
+        help="Take the lock even if its holder may be alive: only if you know that it is gone.",
+        rich_help_panel=EXECUTION,
     ),
 ]
 Anyway = Annotated[

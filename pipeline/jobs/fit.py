@@ -14,11 +14,10 @@ from pipeline.methods import GRAPH, METHODS, uses
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
-from pipeline.stages.dimension import AutomaticComponents
 from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.components import NO_BRIDGES
-from pipeline.stages.landmarks import LandmarkCounts, Model
+from pipeline.stages.landmarks import AutomaticComponents, LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
 from pipeline.types import Json

@@ -16,9 +16,8 @@ from pipeline.sources.objects import ObjectSource
 from pipeline.sources.partitions import RowPartitions
 from pipeline.sources.proximities import ProximitySource
 from pipeline.sources.source import Source
-from pipeline.stages.dimension import AutomaticComponents
 from pipeline.stages.graph import stages as graph
-from pipeline.stages.landmarks import Landmarks
+from pipeline.stages.landmarks import AutomaticComponents, Landmarks
 from pipeline.stages.place import ranks_of
 from pipeline.stages.providers.geodesic import GeodesicRows, NodeCandidates, SearchedRows
 from pipeline.stages.providers.objects import (

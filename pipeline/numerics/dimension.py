@@ -124,7 +124,7 @@ def _by_ratios(ratios: FloatArray) -> Estimate:
     """From the rising log(T_2 / T_1) (p,)."""
     n_kept = _n_kept(len(ratios))
     total = float(ratios[:n_kept].sum() + (len(ratios) - n_kept) * ratios[n_kept - 1])
-    low, high = (float(scipy.stats.chi2.ppf(share, 2 * n_kept / OVERLAP)) for share in (0.025, 0.975))
+    low, high = (float(scipy.special.chdtri(2 * n_kept / OVERLAP, 1 - share)) for share in (0.025, 0.975))
     return Estimate((n_kept - 1) / total, low * OVERLAP / (2 * total), high * OVERLAP / (2 * total))
 
 

@@ -53,7 +53,7 @@ class MethodSettings(FrozenSettings):
         PLACEMENT,
         "auto",
         f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. "
-        "Classical methods publish both projection and restricted, whichever of the two is chosen.",
+        "For classical methods projection and restricted mean the same: both are published.",
         examples=["auto", *EXTENSIONS],
     )
     input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.", examples=[*INPUTS])
@@ -61,7 +61,7 @@ class MethodSettings(FrozenSettings):
         METHOD,
         "euclidean",
         f"Distance between points: {_names(METRICS)}, or your own function of two objects as package.module:function. "
-        f"Along a graph: {_names(methods.EDGE_METRICS)}.",
+        f"isomap and kernel-isomap take {_names(methods.EDGE_METRICS)}.",
         examples=[*METRICS],
     )
     kernel: str = option(
@@ -112,29 +112,30 @@ class MethodSettings(FrozenSettings):
     stress_neighbors: int | None = option(
         METHOD,
         None,
-        "Method sammon: fit only the distances between each landmark and this many nearest others.",
+        "Method sammon: fit only the distances between each landmark and this many nearest other landmarks. [default: "
+        "all]",
         **within("stress_neighbors"),
     )
     n_init: int = option(
         METHOD,
         1,
-        "Starts of metric-mds, nonmetric-mds and sammon, the first classical and the others random; the one that ends "
-        "with the least stress is kept.",
+        "Number of starts of metric-mds, nonmetric-mds and sammon, the first from classical scaling, the others "
+        "random; the one that ends with the least stress is kept.",
         **within("n_init"),
     )
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",
-        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (each next landmark explains "
-        "most of what remains of the kernel's trace), cholesky (randomly pivoted). For objects and similarities the "
-        "default is random.",
+        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (greedy, on the trace of the "
+        "points' Gram matrix), cholesky (randomly pivoted Cholesky of a Gaussian kernel of the points). For objects "
+        "and similarities the default is random.",
         examples=[*SELECTIONS],
     )
     landmark_weights: str = option(
         LANDMARKS,
         "none",
         "How much landmarks count in isomap, kernel-isomap, mds and kernel-mds: none (all the same), counts (by the "
-        "number of rows nearest to each, so that dense parts of the data keep their weight).",
+        "number of rows nearest to each, so that dense regions count as much as with all rows).",
         examples=[*LANDMARK_WEIGHTS],
     )
 
@@ -230,7 +231,7 @@ class FitSettings(MethodSettings, JobSettings):
         "Likely short circuits, long edges of the graph that many shortest paths use: report them, or also cut them.",
     )
     n_landmarks: int | Literal["auto"] = option(
-        LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 (n_components + 1)."
+        LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 x (n_components + 1)."
     )
     n_components: Annotated[int, Field(**within("n_components"))] | Literal["auto"] = option(
         METHOD, 2, "Dimension of the embedding; auto is the intrinsic dimension of a sample of the rows, rounded."

@@ -221,7 +221,7 @@ def test_a_row_without_direction_is_named_by_its_number_in_the_source(tmp_path, 
     [
         ({"method": "mds", "extension": "stress"}, "use one of 'projection', 'restricted', 'kernel-mapping', 'rbf'"),
         ({"method": "lle", "extension": "projection"}, "use one of 'weights', 'kernel-mapping', 'rbf'"),
-        ({"method": "isomap", "metric": "cosine"}, "metric='cosine' does not go with method='isomap'"),
+        ({"method": "isomap", "metric": "chebyshev"}, "metric='chebyshev' does not go with method='isomap'"),
         ({"method": "mds", "metric": "hamming"}, "metric='hamming' is not known; use one of 'euclidean'"),
         ({"method": "kernel-mds", "kernel": "sigmoid"}, "kernel='sigmoid' is not known"),
         ({"method": "mds", "metric": "a:b"}, "input='objects'"),

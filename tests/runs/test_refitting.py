@@ -73,10 +73,12 @@ def test_it_is_the_fit_of_all_rows_but_turned(roll, twice, tmp_path):
     np.testing.assert_allclose([motion.apply(part) for part in whole.sample], turned.sample, rtol=1e-9, atol=1e-9)
 
 
-def mirrored(squared, n_components, signed):
+def mirrored(*given, **others):
     """The same configuration in a mirror, which is as good a solution of classical scaling."""
-    found = classical_mds(squared, n_components, signed)
-    return replace(found, coordinates=found.coordinates * [1.0, -1.0])
+    found = classical_mds(*given, **others)
+    return replace(
+        found, coordinates=found.coordinates * np.where(np.arange(found.coordinates.shape[1]) == 1, -1.0, 1.0)
+    )
 
 
 def test_a_fit_that_comes_out_mirrored_is_turned_back(roll, store, monkeypatch):

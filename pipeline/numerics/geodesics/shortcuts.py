@@ -144,6 +144,7 @@ class _Search:
         self._sources, others = drawn[:N_SOURCES], drawn[N_SOURCES : N_SOURCES + N_TARGETS]
         self._targets = others if len(others) else drawn
         self._lengths = np.full(graph.n_nodes, np.inf)
+        self._scales = np.full(graph.n_nodes, np.nan)
         self.suspects: list[ShortCircuit] = []
 
     def suspect(self) -> float:
@@ -178,9 +179,9 @@ class _Search:
 
     def _examine(self, node: int, share: float) -> None:
         """Suspect edges of a node's island if they lead to places that are far apart without it."""
-        csr = self._graph.csr
-        island, is_sparse = _island(csr, node)
-        if not is_sparse and not _has_long_edge(csr, node):
+        csr, scales = self._graph.csr, self._scales
+        island, is_sparse = _island(csr, scales, node)
+        if not is_sparse and not _has_long_edge(csr, scales, node):
             return
         starts, edges, ways = _edges_out(csr, island)
         if not len(edges):
@@ -191,7 +192,7 @@ class _Search:
         across = _ways_across(csr, island, starts, edges, groups == stays)
         for group in np.flatnonzero(np.arange(len(sizes)) != stays).tolist():
             mine = groups == group
-            suspicious = is_sparse or all(_is_long(csr, node, edge) for edge in edges[mine])
+            suspicious = is_sparse or all(_is_long(csr, scales, node, edge) for edge in edges[mine])
             if suspicious and len(self.suspects) < MOST_SUSPECTS:
                 self._leave_out(starts[mine], edges[mine], across[mine], share)
 
@@ -206,6 +207,7 @@ class _Search:
             item = ShortCircuit(starts[mine], ends[mine], lengths[mine], share, float(across[mine][0]), np.inf)
             self.suspects.append(item)
             _weigh(self._graph.csr, item.starts, item.ends, np.full(len(item.ends), np.inf))
+            self._scales[item.starts], self._scales[item.ends] = np.nan, np.nan
 
     def _restore(self, cleared: BoolArray) -> None:
         for item, is_cleared in zip(self.suspects, cleared.tolist(), strict=True):
@@ -252,39 +254,41 @@ def _weigh(csr: Csr, starts: AnyArray, ends: AnyArray, lengths: AnyArray) -> Non
 
 
 @compiled
-def _scale(csr: Csr, node: int) -> float:
+def _scale(csr: Csr, scales: AnyArray, node: int) -> float:
     """The typical length of a node's edges, the median at most, but of its nearest: within a radius the others are as
-    long everywhere. Infinite if none are left."""
-    offsets, _, weights = csr
-    own = np.sort(weights[offsets[node] : offsets[node + 1]])
-    own = own[own < np.inf]
-    return float(own[min(NEAREST, len(own) // 2)]) if len(own) else np.inf
+    long everywhere. Infinite if none are left. It is kept in `scales`, where it is NaN as long as it is not known."""
+    if np.isnan(scales[node]):
+        offsets, _, weights = csr
+        own = np.sort(weights[offsets[node] : offsets[node + 1]])
+        own = own[own < np.inf]
+        scales[node] = own[min(NEAREST, len(own) // 2)] if len(own) else np.inf
+    return float(scales[node])
 
 
 @compiled
-def _is_long(csr: Csr, node: int, edge: int) -> bool:
+def _is_long(csr: Csr, scales: AnyArray, node: int, edge: int) -> bool:
     """Whether an edge of a node is long against the edges at both its ends."""
     _, targets, weights = csr
     length = np.float64(weights[edge])
-    if length == np.inf or length < LONGER * _scale(csr, node):
+    if length == np.inf or length < LONGER * _scale(csr, scales, node):
         return False
-    return bool(length >= LONGER * _scale(csr, int(targets[edge])))
+    return bool(length >= LONGER * _scale(csr, scales, int(targets[edge])))
 
 
 @compiled
-def _has_long_edge(csr: Csr, node: int) -> bool:
+def _has_long_edge(csr: Csr, scales: AnyArray, node: int) -> bool:
     has_any = False
     for edge in range(csr[0][node], csr[0][node + 1]):
-        has_any = has_any or _is_long(csr, node, edge)
+        has_any = has_any or _is_long(csr, scales, node, edge)
     return has_any
 
 
 @compiled
-def _island(csr: Csr, node: int) -> tuple[AnyArray, bool]:
+def _island(csr: Csr, scales: AnyArray, node: int) -> tuple[AnyArray, bool]:
     """The node, first, and all that it reaches by nodes whose edges are not much shorter than its own, and whether that
     is an island: the node alone is none if it reaches too many."""
     offsets, targets, weights = csr
-    least = _scale(csr, node) / SPARSER
+    least = _scale(csr, scales, node) / SPARSER
     island = np.full(MOST_ISLAND, node)
     n_nodes, following = 1, 0
     while following < n_nodes:
@@ -292,7 +296,7 @@ def _island(csr: Csr, node: int) -> tuple[AnyArray, bool]:
         following += 1
         for edge in range(offsets[u], offsets[u + 1]):
             v = int(targets[edge])
-            if weights[edge] == np.inf or _scale(csr, v) < least or (island[:n_nodes] == v).any():
+            if weights[edge] == np.inf or _scale(csr, scales, v) < least or (island[:n_nodes] == v).any():
                 continue
             if n_nodes == MOST_ISLAND:
                 return island[:1], False
