@@ -3,20 +3,19 @@
 Found in rounds:
 
 1. Shortest paths from some nodes to others, both drawn by their rows, show which nodes many paths run through.
-2. Around each of these, the busiest first, an island is looked for: up to MOST_ISLAND nodes whose edges are long
+2. Around each of these, the busiest first, an island is looked for: up to 16 nodes whose edges are long
    against those of the nodes around them (such as points that lie between two turns of the data), or a node with edges
    that are long at both ends. The island is taken out of the graph. If some nodes next to it then are much farther from
    the others than across the island, its edges to all but the largest group of them are suspects, and are left out.
 3. With those gone paths run elsewhere, and the next round finds what they hid, until nothing is found.
 
 Last, the way between the ends of suspects is measured in the graph without any of them. They are short circuits if it
-is many times their length. Those that alone connect parts of the graph are none, so components stay as they are.
+is many times the way across. Those that alone connect parts of the graph are none, so components stay as they are.
 
 Ties are broken by rows, so that the result does not depend on how nodes are numbered. What is as dense as the data
 around it (a narrow neck, a handle, a curve between two sheets) is taken for a part of the data.
 """
 
-import heapq
 from typing import NamedTuple
 
 import numpy as np
@@ -24,30 +23,30 @@ import scipy
 
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.geodesics.graph import UnionFind
+from pipeline.numerics.geodesics.islands import (
+    edges_out,
+    grouped,
+    has_long_edge,
+    is_long,
+    island_of,
+    reach,
+    ways_across,
+)
 from pipeline.numerics.geodesics.loads import PathLoads, path_loads
 from pipeline.numerics.geodesics.shortest_paths import Csr, PathGraph, PathSearch
 from pipeline.numerics.landmarks.sampling import row_hashes
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
-# Nodes from which paths are followed, and nodes to which.
-N_SOURCES, N_TARGETS = 32, 256
+# Nodes from which paths are followed, more where searches are short: so many nodes are reached in all, about. And nodes
+# to which.
+LEAST_SOURCES, MOST_SOURCES, N_REACHED, N_TARGETS = 16, 64, 1_600_000, 256
 # Rounds, nodes whose surroundings are examined in each, and suspects in all.
 MOST_ROUNDS, MOST_EXAMINED, MOST_SUSPECTS = 8, 4096, 100
 # The least share of the paths through a node for it to be busy, also against the share that 9 of 10 nodes have at most:
 # around a ring, all nodes are as busy.
 LEAST_SHARE, AGAINST_OTHERS = 0.005, 1.5
-MOST_ISLAND = 16
 # Short circuits that are listed.
 MOST_LISTED = 30
-# Edges of an island's nodes are that much longer than those of the nodes around it, and single ones than those of both
-# their ends.
-SPARSER, LONGER = 1.6, 3.0
-# Which of a node's edges says how long they are around it, the shortest counted as 0.
-NEAREST = 3
-# How far nodes next to an island are from each other without it, against the way across it, to be in different groups.
-APART = 1.6
-# Nodes seen after which a search ends: what has not been reached is far.
-MOST_SEEN = 20_000
 # The way that remains between the ends of a short circuit is at least so many times the way across, and it lengthens
 # paths by at least such a share in the mean.
 LEAST_DETOUR, LEAST_EFFECT = 5.0, 0.002
@@ -123,6 +122,11 @@ def warning_of(n_found: int, is_cut: bool, remedy: str) -> str:
     )
 
 
+def nodes_reached(n_nodes: int) -> int:
+    """How many nodes the searches of a round reach, about: those from so many sources."""
+    return max(LEAST_SOURCES * n_nodes, min(MOST_SOURCES * n_nodes, N_REACHED))
+
+
 def short_circuits(graph: PathGraph, rows: IntArray, seed: int) -> list[ShortCircuit]:
     """The short circuits of a graph whose nodes come from the given rows (n,), those on most paths first."""
     search = _Search(graph, rows, seed)
@@ -141,7 +145,8 @@ class _Search:
         self._search = PathSearch(self._graph)
         self._rows = rows
         drawn = np.argsort(row_hashes(rows, seed))
-        self._sources, others = drawn[:N_SOURCES], drawn[N_SOURCES : N_SOURCES + N_TARGETS]
+        n_sources = nodes_reached(graph.n_nodes) // max(1, graph.n_nodes)
+        self._sources, others = drawn[:n_sources], drawn[n_sources : n_sources + N_TARGETS]
         self._targets = others if len(others) else drawn
         self._lengths = np.full(graph.n_nodes, np.inf)
         self._scales = np.full(graph.n_nodes, np.nan)
@@ -180,19 +185,19 @@ class _Search:
     def _examine(self, node: int, share: float) -> None:
         """Suspect edges of a node's island if they lead to places that are far apart without it."""
         csr, scales = self._graph.csr, self._scales
-        island, is_sparse = _island(csr, scales, node)
-        if not is_sparse and not _has_long_edge(csr, scales, node):
+        island, is_sparse = island_of(csr, scales, node)
+        if not is_sparse and not has_long_edge(csr, scales, node):
             return
-        starts, edges, ways = _edges_out(csr, island)
+        starts, edges, ways = edges_out(csr, island)
         if not len(edges):
             return
-        groups = _grouped(csr, self._rows, island, (edges, ways), self._lengths)
+        groups = grouped(csr, self._rows, island, (edges, ways), self._lengths)
         sizes = np.bincount(groups)
         stays = int(sizes.argmax())
-        across = _ways_across(csr, island, starts, edges, groups == stays)
+        across = ways_across(csr, island, starts, edges, groups == stays)
         for group in np.flatnonzero(np.arange(len(sizes)) != stays).tolist():
             mine = groups == group
-            suspicious = is_sparse or all(_is_long(csr, scales, node, edge) for edge in edges[mine])
+            suspicious = is_sparse or all(is_long(csr, scales, node, edge) for edge in edges[mine])
             if suspicious and len(self.suspects) < MOST_SUSPECTS:
                 self._leave_out(starts[mine], edges[mine], across[mine], share)
 
@@ -236,7 +241,7 @@ class _Search:
         """Whether a way remains between the ends that is not much longer."""
         limit = LEAST_DETOUR * item.across
         start, end = int(item.starts[0]), int(item.ends[0])
-        seen = _reach(self._graph.csr, start, limit, self._graph.n_nodes, self._lengths)
+        seen = reach(self._graph.csr, start, limit, self._graph.n_nodes, self._lengths)
         is_near = bool(self._lengths[end] < limit)
         self._lengths[seen] = np.inf
         return is_near
@@ -251,147 +256,3 @@ def _weigh(csr: Csr, starts: AnyArray, ends: AnyArray, lengths: AnyArray) -> Non
             for edge in range(offsets[u], offsets[u + 1]):
                 if targets[edge] == v:
                     weights[edge] = lengths[i]
-
-
-@compiled
-def _scale(csr: Csr, scales: AnyArray, node: int) -> float:
-    """The typical length of a node's edges, the median at most, but of its nearest: within a radius the others are as
-    long everywhere. Infinite if none are left. It is kept in `scales`, where it is NaN as long as it is not known."""
-    if np.isnan(scales[node]):
-        offsets, _, weights = csr
-        own = np.sort(weights[offsets[node] : offsets[node + 1]])
-        own = own[own < np.inf]
-        scales[node] = own[min(NEAREST, len(own) // 2)] if len(own) else np.inf
-    return float(scales[node])
-
-
-@compiled
-def _is_long(csr: Csr, scales: AnyArray, node: int, edge: int) -> bool:
-    """Whether an edge of a node is long against the edges at both its ends."""
-    _, targets, weights = csr
-    length = np.float64(weights[edge])
-    if length == np.inf or length < LONGER * _scale(csr, scales, node):
-        return False
-    return bool(length >= LONGER * _scale(csr, scales, int(targets[edge])))
-
-
-@compiled
-def _has_long_edge(csr: Csr, scales: AnyArray, node: int) -> bool:
-    has_any = False
-    for edge in range(csr[0][node], csr[0][node + 1]):
-        has_any = has_any or _is_long(csr, scales, node, edge)
-    return has_any
-
-
-@compiled
-def _island(csr: Csr, scales: AnyArray, node: int) -> tuple[AnyArray, bool]:
-    """The node, first, and all that it reaches by nodes whose edges are not much shorter than its own, and whether that
-    is an island: the node alone is none if it reaches too many."""
-    offsets, targets, weights = csr
-    least = _scale(csr, scales, node) / SPARSER
-    island = np.full(MOST_ISLAND, node)
-    n_nodes, following = 1, 0
-    while following < n_nodes:
-        u = island[following]
-        following += 1
-        for edge in range(offsets[u], offsets[u + 1]):
-            v = int(targets[edge])
-            if weights[edge] == np.inf or _scale(csr, scales, v) < least or (island[:n_nodes] == v).any():
-                continue
-            if n_nodes == MOST_ISLAND:
-                return island[:1], False
-            island[n_nodes] = v
-            n_nodes += 1
-    return island[:n_nodes], True
-
-
-@compiled
-def _extend_within(csr: Csr, island: AnyArray, ways: AnyArray) -> None:
-    """Shorten the ways to an island's nodes by paths within it."""
-    offsets, targets, weights = csr
-    # Paths have fewer edges than the island has nodes.
-    for _ in range(len(island)):
-        for i in range(len(island)):
-            for edge in range(offsets[island[i]], offsets[island[i] + 1]):
-                for j in np.flatnonzero(island == targets[edge]):
-                    ways[j] = min(ways[j], ways[i] + np.float64(weights[edge]))
-
-
-@compiled
-def _ways_across(csr: Csr, island: AnyArray, starts: AnyArray, edges: AnyArray, stays: AnyArray) -> AnyArray:
-    """How far the ends of the edges out of an island are, across it, from the nearest end of those that stay."""
-    weights, ways = csr[2], np.full(len(island), np.inf)
-    for staying in np.flatnonzero(stays):
-        place = np.flatnonzero(island == starts[staying])[0]
-        ways[place] = min(ways[place], np.float64(weights[edges[staying]]))
-    _extend_within(csr, island, ways)
-    across = np.empty(len(edges))
-    for i in range(len(edges)):
-        across[i] = ways[np.flatnonzero(island == starts[i])[0]] + np.float64(weights[edges[i]])
-    return across
-
-
-@compiled
-def _edges_out(csr: Csr, island: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Edges that lead out of an island: where they start, their places in the graph, and how far the ends are from the
-    first node of the island."""
-    offsets, targets, weights = csr
-    within = np.full(len(island), np.inf)
-    within[0] = 0.0
-    _extend_within(csr, island, within)
-    starts, edges, ways = [np.int64(0)][:0], [np.int64(0)][:0], [0.0][:0]
-    for i in range(len(island)):
-        for edge in range(offsets[island[i]], offsets[island[i] + 1]):
-            if weights[edge] < np.inf and not (island == targets[edge]).any():
-                starts.append(island[i])
-                edges.append(np.int64(edge))
-                ways.append(within[i] + np.float64(weights[edge]))
-    return np.array(starts), np.array(edges), np.array(ways)
-
-
-@compiled
-def _grouped(csr: Csr, rows: AnyArray, island: AnyArray, out: tuple[AnyArray, AnyArray], lengths: AnyArray) -> AnyArray:
-    """A number for each edge out of an island, the same for ends that are near each other without it.
-
-    A group has the end nearest to the island's first node and all that are near that.
-    """
-    edges, ways = out
-    targets, groups, n_groups = csr[1], np.full(len(edges), -1), 0
-    lengths[island] = -1.0
-    while (groups < 0).any():
-        first, longest = -1, 0.0
-        for i in range(len(edges)):
-            if groups[i] >= 0:
-                continue
-            longest = max(longest, ways[i])
-            if first < 0 or (ways[i], rows[targets[edges[i]]]) < (ways[first], rows[targets[edges[first]]]):
-                first = i
-        limit = APART * (ways[first] + longest)
-        seen = _reach(csr, int(targets[edges[first]]), limit, MOST_SEEN, lengths)
-        is_near = lengths[targets[edges]] <= APART * (ways[first] + ways)
-        groups[is_near & (groups < 0)] = n_groups
-        lengths[seen] = np.inf
-        n_groups += 1
-    lengths[island] = np.inf
-    return groups
-
-
-@compiled
-def _reach(csr: Csr, source: int, limit: float, most: int, lengths: AnyArray) -> AnyArray:
-    """Fill in lengths up to a limit from a source, of about `most` nodes at most, into an array of infinite ones;
-    return the nodes. Those of negative length are no way."""
-    offsets, targets, weights = csr
-    lengths[source] = 0.0
-    seen, queue = [np.int64(source)], [(0.0, np.int64(source))]
-    while queue and len(seen) < most:
-        length, u = heapq.heappop(queue)
-        if length > lengths[u]:
-            continue
-        for edge in range(offsets[u], offsets[u + 1]):
-            v, offered = np.int64(targets[edge]), length + np.float64(weights[edge])
-            if offered <= limit and offered < lengths[v]:
-                if lengths[v] == np.inf:
-                    seen.append(v)
-                lengths[v] = offered
-                heapq.heappush(queue, (offered, v))
-    return np.array(seen)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.errors import ShortcutWarning
-from pipeline.numerics.geodesics.shortcuts import N_SOURCES, all_edges, listed, short_circuits, warning_of
+from pipeline.numerics.geodesics.shortcuts import all_edges, listed, nodes_reached, short_circuits, warning_of
 from pipeline.stages.graph.graph import CUT
 from pipeline.stages.graph.rows import connected_graph
 from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage
@@ -43,7 +43,9 @@ class Shortcuts(SingleStage):
     @staticmethod
     def cost(shape: Shape) -> Cost:
         n, edges = shape.n_rows, shape.graph // 8
-        return Cost(shape.graph + COPIED_EDGE * edges + SEARCHED_NODE * n, 0.1 + 1.5e-8 * N_SOURCES * edges)
+        # One round; each that finds something takes as long again.
+        seconds = 0.1 + 1.5e-8 * nodes_reached(n) * (shape.graph // n) / 8
+        return Cost(shape.graph + COPIED_EDGE * edges + SEARCHED_NODE * n, seconds)
 
 
 def first_rows(ordered: Outcome) -> IntArray:
