@@ -9,6 +9,8 @@ from pipeline.settings import InvertSettings
 from pipeline.stages.stage import MIB
 from pipeline.types import Json
 
+# Short circuits that a summary shows; all that are listed are in the figures.
+SHOWN_SHORTCUTS = 5
 # What each flag says of a query, for people.
 MEANINGS = {
     "merged": "different rows in one place, taken for their mean",
@@ -89,6 +91,8 @@ def _counts(found: Json) -> Json:
         counts["n_audited"] = found["probes"]["audited"]
     if "components" in found:
         counts["components"] = found["components"]
+    if "shortcuts" in found:
+        counts["short_circuits"] = {**found["shortcuts"], "n_cut": found["components"].get("n_cut", 0)}
     evaluations = [found.get(stage, {}).get("n_evaluations", 0) for stage in ("subset", "rows")]
     if any(evaluations):
         counts["n_evaluations"] = sum(evaluations)
@@ -103,6 +107,7 @@ def fit_summary(report: Json) -> list[str]:
     lines.append(f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded{distinct}.")
     if figures.get("components", {}).get("n_components", 1) > 1:
         lines.append(_component_line(figures["components"]))
+    lines += shortcut_lines(figures.get("short_circuits"))
     if "n_audited" in figures:
         lines.append(_recall_line(quality["recall"], figures["n_audited"]))
     if "automatic_components" in figures:
@@ -173,6 +178,7 @@ def _figures(report: Json) -> list[tuple[str, str]]:
         ("rows embedded", figures["n_embedded"], ","),
         ("distinct rows", figures.get("n_distinct"), ","),
         ("components of the graph", components, ","),
+        ("short circuits of the graph", figures.get("short_circuits", {}).get("n_found"), ","),
         ("landmarks", figures["n_landmarks"], ","),
         ("evaluations of your function", figures.get("n_evaluations"), ","),
         ("neighbor recall", quality.get("recall"), ".4f"),
@@ -195,6 +201,22 @@ def _figures(report: Json) -> list[tuple[str, str]]:
                 (name, f"{quality[name]['value']:.4f} ({quality[name]['low']:.4f} to {quality[name]['high']:.4f})")
             )
     return rows
+
+
+def shortcut_lines(figures: Json | None) -> list[str]:
+    """How many short circuits were found, what was done, and those on most paths."""
+    if not figures or not figures["n_found"]:
+        return []
+    what = "cut" if figures["n_cut"] else "not cut"
+    edges = counted(figures["n_edges"], "edge")
+    lines = [f"The graph has {counted(figures['n_found'], 'likely short circuit')} ({edges}, {what})."]
+    lines += [
+        f"  row {item['row']} to {item['other']}: {item['length']:.4g} long; {item['across']:.3g} across instead of "
+        f"{item['detour']:.3g}; {item['share']:.1%} of the paths"
+        for item in figures["listed"][:SHOWN_SHORTCUTS]
+    ]
+    hidden = figures["n_found"] - SHOWN_SHORTCUTS
+    return [*lines, *([f"  and {hidden:,} more"] if hidden > 0 else [])]
 
 
 def _component_line(figures: Json) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from flows.reports import automatic_line, batch_report, dimension_lines
+from flows.reports import automatic_line, batch_report, dimension_lines, shortcut_lines
 from pipeline.jobs.batches import done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.stage import MIB
@@ -30,6 +30,9 @@ def status_report(store: str) -> tuple[Json, list[str]]:
         lines += dimension_lines(opened.quality)
         if "dimension" in opened.manifest["stages"]:
             lines.append(automatic_line(opened.stage_figures("dimension")))
+        if "shortcuts" in opened.manifest["stages"]:
+            n_cut = opened.stage_figures("components").get("n_cut", 0)
+            lines += shortcut_lines({**opened.stage_figures("shortcuts"), "n_cut": n_cut})
     lines += [_version_line(version) for version in versions if len(versions) > 1]
     ended = "published" if current else "not complete"
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"

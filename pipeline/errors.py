@@ -17,6 +17,10 @@ class ComponentWarning(UserWarning):
     """The neighbor graph fell into several components and the chosen policy repaired or reduced it."""
 
 
+class ShortcutWarning(UserWarning):
+    """The neighbor graph has likely short circuits: edges across gaps of the data that many paths use."""
+
+
 class OutsideWarning(UserWarning):
     """Data was asked for at places far from everything that is embedded."""
 

@@ -48,6 +48,8 @@ RADIAL_FUNCTIONS: dict[str, tuple[str, int | None]] = {
 SELECTIONS = ("maxmin", "random", "kmeans", "trace", "cholesky")
 # How much landmarks count in classical scaling: alike, or by how many rows each stands for.
 LANDMARK_WEIGHTS = ("none", "counts")
+# What to do with likely short circuits of a graph.
+SHORTCUTS = ("report", "cut")
 # Landmark choices that get along with single distances, or with paths from single nodes.
 ONE_BY_ONE, ALONG_A_GRAPH = ("random",), ("random", "maxmin")
 # A function that workers can import, such as package.module:function.
@@ -113,7 +115,7 @@ class Method:
 
 
 _ALONG_PATHS = Method(
-    CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=("n_neighbors", "radius", "landmark_weights")
+    CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=("n_neighbors", "radius", "shortcuts", "landmark_weights")
 )
 _AFFINE = Method(NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False, takes_affinities=True)
 _BUILT_IN = {
@@ -139,7 +141,10 @@ _BUILT_IN = {
 METHODS: Mapping[str, Method] = ChainMap(_BUILT_IN, LOADED.methods)
 EXTENSIONS = tuple(dict.fromkeys(name for method in _BUILT_IN.values() for name in method.extensions))
 # Settings that only some methods, kernels or inputs use.
-OF_METHODS = {"kernel", "radius", *KERNELS["polynomial"], "n_clusters", "regularization", "stress_neighbors", "n_init"}
+OF_METHODS = {
+    *("kernel", "radius", "shortcuts", *KERNELS["polynomial"]),
+    *("n_clusters", "regularization", "stress_neighbors", "n_init"),
+}
 OF_VECTORS = ("columns", "id_column", "standardize", "pca", "missing")
 
 

@@ -19,7 +19,7 @@ from pipeline.stages.stage import Cost, Shape, costs_of
 
 BY_SOURCE_ROWS = ("validate", "assign", "publish")
 BY_CELL_GROUPS = ("order", "neighbors", "graph", "embed")
-SINGLE = ("cells", "probes", "components", "landmarks", "model", "evaluate")
+SINGLE = ("cells", "probes", "shortcuts", "components", "landmarks", "model", "evaluate")
 # Stages whose results are large enough for the few kB of metadata not to count.
 LARGE_BYTES = 100_000
 
@@ -225,7 +225,7 @@ def growth(**changes):
 
 
 def test_more_rows_cost_memory_only_where_something_is_kept_for_every_node():
-    assert growth(n_rows=10 * SHAPE.n_rows) == {"graph", "components", "landmarks", "rows", "embed"}
+    assert growth(n_rows=10 * SHAPE.n_rows) == {"graph", "shortcuts", "components", "landmarks", "rows", "embed"}
 
 
 def test_more_cells_cost_memory_where_points_are_compared_with_all_of_them():
@@ -243,7 +243,7 @@ def test_larger_partitions_cost_memory_where_points_are_read():
     [
         ({"n_landmarks": 5000}, {"model", "embed"}),
         ({"n_components": 100, "n_values": 204}, {"calibrate", "embed", "publish"}),
-        ({"n_neighbors": 40}, {"neighbors", "graph", "landmarks", "rows", "calibrate", "evaluate"}),
+        ({"n_neighbors": 40}, {"neighbors", "graph", "shortcuts", "landmarks", "rows", "calibrate", "evaluate"}),
     ],
 )
 def test_settings_cost_memory_in_their_own_stages(changes, stages):

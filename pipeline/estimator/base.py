@@ -15,6 +15,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.directions import require_directions, unit_points
 from pipeline.numerics.extension.placement import Answer, Answers, weighted_answers
 from pipeline.numerics.geodesics.graph import collapse_duplicates
+from pipeline.numerics.geodesics.shortcuts import Listed
 from pipeline.numerics.landmarks.weights import NearestLandmarks, landmark_counts
 from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import fitted_model
@@ -130,13 +131,15 @@ class Space(ABC):
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """A space and what its model says of the embedded points (u,). Of the rows (n,): the place of each among these
-    points, -1 for one that is not embedded, its component, and which (m,) are landmarks."""
+    points, -1 for one that is not embedded, its component, and which (m,) are landmarks. And the likely short circuits
+    of a graph."""
 
     space: Space
     answer: Answer
     place_of: IntArray
     landmarks: IntArray
     components: IntArray | None = None
+    short_circuits: list[Listed] | None = None
 
     @property
     def model(self) -> Model:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.errors import ComponentWarning, InvalidInputError
+from pipeline.errors import ComponentWarning, InvalidInputError, ShortcutWarning
 from pipeline.estimator.base import (
     Distinct,
     Fitted,
@@ -30,10 +30,8 @@ from pipeline.numerics.geodesics.graph import (
     neighbor_graph,
     undirected_graph,
 )
-from pipeline.numerics.geodesics.rows import (
-    each_search,
-    with_direct_ways,
-)
+from pipeline.numerics.geodesics.rows import each_search, with_direct_ways
+from pipeline.numerics.geodesics.shortcuts import Listed, all_edges, listed, short_circuits, warning_of, without
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
@@ -111,12 +109,14 @@ class NearPoints(Entry):
 
 
 class Network(NamedTuple):
-    """A graph after its policy, what it is made of, and the lengths' unit 2^exponent and type."""
+    """A graph after its policy, what it is made of, the lengths' unit 2^exponent and type, and what was found of short
+    circuits."""
 
     connected: Connected
     points: Distinct | None
     exponent: int
     dtype: np.dtype[Any]
+    short_circuits: list[Listed]
 
 
 def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitted:
@@ -138,9 +138,9 @@ def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitte
     place_of = np.full(len(connected.kept), -1)
     place_of[kept] = np.arange(len(kept))
     if points is None:
-        return Fitted(space, answer, place_of, landmarks, connected.labels)
-    of_rows = points.node_of
-    return Fitted(space, answer, place_of[of_rows], points.first_rows[landmarks], connected.labels[of_rows])
+        return Fitted(space, answer, place_of, landmarks, connected.labels, network.short_circuits)
+    of_rows, first_rows = points.node_of, points.first_rows[landmarks]
+    return Fitted(space, answer, place_of[of_rows], first_rows, connected.labels[of_rows], network.short_circuits)
 
 
 def _rows_of(network: Network, nodes: IntArray) -> tuple[IntArray, IntArray]:
@@ -158,10 +158,10 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
     if settings.radius is None:
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
-    graph = _graph_of_points(settings, points, n_threads)
+    graph, found = _audited(settings, _graph_of_points(settings, points, n_threads), points.first_rows, points.exponent)
     edges_from = "neighbors" if settings.radius is None else "radius"
     connected = apply_component_policy(points.points, graph, settings.component_policy, edges_from, metric)
-    return Network(connected, points, points.exponent, X.dtype)
+    return Network(connected, points, points.exponent, X.dtype, found)
 
 
 def _given_network(settings: Settings, X: SparseArray) -> Network:
@@ -171,8 +171,20 @@ def _given_network(settings: Settings, X: SparseArray) -> Network:
     graph = undirected_graph("X", X.shape[0], starts, ends, edges.data.astype(np.float64))
     exponent = int(np.frexp(graph.data.max(initial=0.0))[1])
     graph.data = np.ldexp(graph.data, -exponent)
+    graph, found = _audited(settings, graph, np.arange(X.shape[0]), exponent)
     connected = apply_component_policy(None, graph, settings.component_policy, "given")
-    return Network(connected, None, exponent, graph.dtype)
+    return Network(connected, None, exponent, graph.dtype, found)
+
+
+def _audited(settings: Settings, graph: SparseArray, rows: IntArray, exponent: int) -> tuple[SparseArray, list[Listed]]:
+    """The graph, without its short circuits if they are to be cut, and a list of them."""
+    # In single precision, as paths on disk have them: what is found is the same.
+    paths = PathGraph(graph.indptr.astype(np.int64), graph.indices, graph.data.astype(np.float32))
+    found, is_cut = short_circuits(paths, rows, settings.seed), settings.shortcuts == "cut"
+    if found:
+        message = warning_of(len(found), is_cut, "shortcuts='cut'")
+        warnings.warn(message, ShortcutWarning, stacklevel=TO_THE_CALLER + 2)
+    return without(graph, *all_edges(found)) if is_cut and found else graph, listed(found, rows, exponent)
 
 
 def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> SparseArray:

@@ -18,10 +18,10 @@ from pipeline.numerics.dimension import Dimension
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
 from pipeline.numerics.geodesics.graph import ComponentPolicy
 from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
-from pipeline.types import AnyArray, FloatArray
+from pipeline.types import FloatArray
 
 # What a fit leaves only if its method has it.
-OPTIONAL = ("eigenvalues_", "component_labels_", "labels_")
+OPTIONAL = ("eigenvalues_", "component_labels_", "labels_", "short_circuits_")
 
 
 class LandmarkIsomap(FittedResults):
@@ -76,6 +76,8 @@ class LandmarkIsomap(FittedResults):
         others by kernel semi-least squares; None calls it for all.
     spread : also compute the column `spread` of the tables, how far each row's projection hangs on single landmarks; of
         isomap, kernel-isomap, mds and kernel-mds, by projection or restricted.
+    shortcuts : of isomap and kernel-isomap, what to do with likely short circuits of the graph, long edges across gaps
+        that many shortest paths use: "report" them (a ShortcutWarning and `short_circuits_`), or also "cut" them.
     plugins : names of modules whose plugins add methods or landmark choices.
 
     Attributes
@@ -94,6 +96,8 @@ class LandmarkIsomap(FittedResults):
     model_ : the landmark model; a classical one with its whole spectrum and `negative_mass`.
     component_labels_ : (n,) component of each row in the graph before the policy, 0 the largest; if there is a graph.
     labels_ : (n,) cluster of each row; of spectral.
+    short_circuits_ : those found, at most 30, the most used first, each by its shortest edge: `row` and `other` at its
+        ends, `length`, `detour` (the way that remains without), `share` of the paths, `n_edges`; if there is a graph.
     n_features_in_ : number of columns of the training data.
 
     Examples
@@ -117,6 +121,7 @@ class LandmarkIsomap(FittedResults):
         method: str = "isomap",
         extension: str = "auto",
         component_policy: ComponentPolicy = "bridge",
+        shortcuts: str = "report",
         metric: str | Comparing = "euclidean",
         diagonal_weight: DiagonalWeight = 1.0,
         random_state: Any = None,
@@ -137,7 +142,8 @@ class LandmarkIsomap(FittedResults):
         spread: bool = False,
         plugins: tuple[str, ...] = (),
     ) -> None:
-        self.n_neighbors, self.radius, self.component_policy = n_neighbors, radius, component_policy
+        self.n_neighbors, self.radius = n_neighbors, radius
+        self.component_policy, self.shortcuts = component_policy, shortcuts
         self.n_components, self.n_landmarks, self.landmark_selection = n_components, n_landmarks, landmark_selection
         self.method, self.extension, self.diagonal_weight = method, extension, diagonal_weight
         self.metric, self.precomputed, self.landmark_indices = metric, precomputed, landmark_indices
@@ -221,9 +227,9 @@ class LandmarkIsomap(FittedResults):
         self.model_ = fitted.model
         self.embedding_ = embedding
         self.landmark_indices_ = fitted.landmarks
-        self._set_optional(fitted.space.embedder.eigenvalues, fitted.components, labels)
+        self._set_optional(fitted.space.embedder.eigenvalues, fitted.components, labels, fitted.short_circuits)
 
-    def _set_optional(self, *values: AnyArray | None) -> None:
+    def _set_optional(self, *values: object) -> None:
         """Set what this fit has of OPTIONAL, and remove what only a fit before it had."""
         for name, value in zip(OPTIONAL, values, strict=True):
             if value is not None:

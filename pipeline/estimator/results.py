@@ -78,8 +78,8 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         where those were fitted. With "bound" it is the shortest way over a landmark, an upper bound, which there is not
         for similarities.
 
-        The table has the coordinates `joint`, `ambiguous`, and whether the joint minimum is `certified` to be the global
-        one. Of classical methods, for up to 1,024 rows; time grows faster than their number (half a second for 128).
+        The table has the coordinates `joint`, `ambiguous`, and whether the joint minimum is `certified` to be global.
+        Of classical methods, for up to 1,024 rows; time grows faster than their number (half a second for 128).
         """
         rows = self._new_rows(X, own_similarities)
         return joint_table(self._space, rows, between, self._n_threads)

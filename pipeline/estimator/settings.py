@@ -28,7 +28,7 @@ PRECOMPUTED = "precomputed"
 # What may be precomputed where there is no graph.
 GIVEN = (DISSIMILARITIES, SIMILARITIES)
 # What stands where a method has no use for a parameter; None for those that are not here.
-UNUSED = {"kernel": "rbf", "degree": 3, "constant": 1.0, "regularization": 1e-3, "n_init": 1}
+UNUSED = {"kernel": "rbf", "shortcuts": "report", "degree": 3, "constant": 1.0, "regularization": 1e-3, "n_init": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,7 @@ class Settings:
     method: str
     extension: str
     component_policy: ComponentPolicy
+    shortcuts: str
     metric: str | Comparing
     diagonal_weight: DiagonalWeight
     n_jobs: int | None
@@ -155,6 +156,7 @@ class Settings:
         _named_or_function("kernel", self.kernel, KERNELS)
         methods.one_of("landmark_selection", self.landmark_selection, methods.landmark_choices())
         methods.one_of("component_policy", self.component_policy, POLICIES)
+        methods.one_of("shortcuts", self.shortcuts, methods.SHORTCUTS)
         methods.resolved_extension(self.method, self.extension)
         if not (self.is_geodesic and self.is_precomputed):
             methods.require_metric(self.method, self.metric)

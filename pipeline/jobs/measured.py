@@ -44,14 +44,14 @@ from pipeline.stages.validate import Axes, PreparedSource, ReplayedSource, Valid
 # The stages of a fit along a graph of neighbors up to distances to the landmarks, in order.
 ALONG_NEIGHBORS: tuple[type[Stage], ...] = (
     *(Validate, Axes, graph.Cells, graph.Assign, graph.Order, graph.Probes, graph.Neighbors, graph.Graph),
-    *(graph.Components, Landmarks, graph.Rows),
+    *(graph.Shortcuts, graph.Components, Landmarks, graph.Rows),
 )
 
 
 def measuring_stages(settings: FitSettings, source: AnySource) -> list[type[Stage]]:
     """The stages that `measured` runs, in their order, for a plan to count."""
     if isinstance(source, GraphSource):
-        return [graph.LoadGraph, graph.GivenGraph, graph.Components, Landmarks, graph.Rows]
+        return [graph.LoadGraph, graph.GivenGraph, graph.Shortcuts, graph.Components, Landmarks, graph.Rows]
     if isinstance(source, ProximitySource):
         return [Landmarks, ScanProximities]
     if isinstance(source, ObjectSource):
@@ -157,10 +157,12 @@ class Joined:
 
 
 def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measured:
-    """Geodesic distances: the components of a graph, landmarks among its nodes, shortest paths from them."""
+    """Geodesic distances: the short circuits and components of a graph, landmarks among its nodes, shortest paths from
+    them."""
     cells, ordered, edges = joined.cells, joined.ordered, joined.graph
-    policy = settings.component_policy
-    components = done(graph.Components(cells, ordered, edges, policy, joined.edges_from, joined.metric))
+    found = done(graph.Shortcuts(ordered, edges, joined.exponent, settings.seed))
+    policy, cut = settings.component_policy, graph.to_cut(found, settings.shortcuts)
+    components = done(graph.Components(cells, ordered, edges, policy, joined.edges_from, joined.metric, cut))
     m = landmark_count(settings, int(components.figures["n_kept"]), "distinct points are embedded")
     landmarks = _chosen(settings, NodeCandidates(cells, ordered, edges, components), m, done)
     rows = done(graph.Rows(ordered, joined.neighbors, edges, components, landmarks))

@@ -36,7 +36,7 @@ from pipeline.settings.base import (
 # Row and node number share the 63 bits of a key in the neighbor search.
 MOST_ROWS = 2**31
 # Settings that earlier states of this version did not have, with defaults that change nothing.
-LATER = ("plugins", "landmark_weights", "spread")
+LATER = ("plugins", "landmark_weights", "spread", "shortcuts")
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
 
@@ -223,6 +223,11 @@ class FitSettings(MethodSettings, JobSettings):
     )
     component_policy: Literal["error", "bridge", "largest"] = option(
         GRAPH, "error", "For a disconnected graph: refuse, add the shortest links, or embed only the largest component."
+    )
+    shortcuts: Literal["report", "cut"] = option(
+        GRAPH,
+        "report",
+        "Likely short circuits, long edges of the graph that many shortest paths use: report them, or also cut them.",
     )
     n_landmarks: int | Literal["auto"] = option(
         LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 x (n_components + 1)."

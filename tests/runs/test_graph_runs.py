@@ -297,7 +297,18 @@ def test_the_commands_take_a_graph(trigpoint, roads, tmp_path):
     options = ("--input", "graph", "--n-landmarks", 40, "--cluster-kind", "serial")
     code, out, err = trigpoint("plan", roads[1], "--store", tmp_path / "run", *options)
     assert (code, err) == (0, "")
-    stages = ["validate", "graph", "components", "landmarks", "rows", "model", "embed", "calibrate", "evaluate"]
+    stages = [
+        "validate",
+        "graph",
+        "shortcuts",
+        "components",
+        "landmarks",
+        "rows",
+        "model",
+        "embed",
+        "calibrate",
+        "evaluate",
+    ]
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*stages, "publish"]
     code, out, err = trigpoint("fit", roads[1], "--store", tmp_path / "run", *options)
     assert (code, err) == (0, "")

@@ -97,7 +97,7 @@ class PathSearch:
         self._lengths.fill(np.inf)
         if len(sources):
             for lane in self._not_found_together(sources):
-                self._lengths[:, lane] = self._lengths_from(int(sources[lane]))
+                self._lengths[:, lane] = self.lengths_from(int(sources[lane]))
         return self._lengths
 
     def spread(self, starts: IntArray) -> tuple[FloatArray, AnyArray, bool]:
@@ -111,7 +111,7 @@ class PathSearch:
         self._waits[0].fill(0)
         return lengths, nearest, final
 
-    def _lengths_from(self, source: int) -> FloatArray:
+    def lengths_from(self, source: int) -> FloatArray:
         lengths, _, final = self.spread(np.array([source]))
         if not final:
             _search_by_heap(self._graph.csr, source, lengths)
@@ -120,7 +120,7 @@ class PathSearch:
     def _not_found_together(self, sources: IntArray) -> IntArray:
         """Search from all sources at once; return the lanes whose lengths were not all found."""
         if self._far_apart is None:
-            self._far_apart = _are_far_apart(self._lengths_from(int(sources[0])), sources)
+            self._far_apart = _are_far_apart(self.lengths_from(int(sources[0])), sources)
         order = max(self._least, BY_NEAREST if self._far_apart else BY_FIRST)
         csr, width, lengths, by_nearest = self._graph.csr, self._graph.bucket_width, self._lengths, order == BY_NEAREST
         found = order != ALONE and _scan_together(csr, sources, by_nearest, width, self._waits, lengths)

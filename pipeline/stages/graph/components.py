@@ -31,6 +31,7 @@ from pipeline.numerics.geodesics.graph import (
     disconnected_message,
 )
 from pipeline.numerics.neighbors.exact import refine_neighbors
+from pipeline.stages.graph.graph import CUT
 from pipeline.stages.graph.partition import OrderedNodes
 from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -52,7 +53,8 @@ NO_BRIDGES = (
 
 @dataclass(frozen=True)
 class Components(SingleStage):
-    """Links between components: nodes `starts` and `ends`, the start of lower source row, and their `lengths`."""
+    """Links between components: nodes `starts` and `ends`, the start of lower source row, and their `lengths`. Where
+    short circuits are cut, also the ends of their edges: components are the same without them."""
 
     cells: Outcome | None
     ordered: Outcome
@@ -60,9 +62,13 @@ class Components(SingleStage):
     policy: ComponentPolicy
     edges_from: str = "neighbors"
     metric: str = "euclidean"
+    shortcuts: Outcome | None = None
     name = "components"
     depends_on = ("policy",)
     reads = ("graph",)
+
+    def inputs(self) -> list[str]:
+        return [*super().inputs(), *([] if self.shortcuts is None else [self.shortcuts.ledger.digest])]
 
     def result(self) -> Result:
         checks.one_of("policy", self.policy, POLICIES)
@@ -79,6 +85,9 @@ class Components(SingleStage):
         arrays = {"starts": links.ends[:, 2], "ends": links.ends[:, 3], "lengths": lengths}
         n_kept = sizes[0] if self.policy == "largest" else self.ordered.figures["n_nodes"]
         report = {"n_components": n_components, "largest_components": sizes, "n_kept": n_kept}
+        if self.shortcuts is not None:
+            arrays |= {name: self.shortcuts.ledger.read(name).read() for name in CUT}
+            report["n_cut"] = len(arrays[CUT[0]])
         return {**report, "n_bridges": len(links.lengths), "exact": exact}, arrays
 
     @staticmethod

@@ -26,6 +26,8 @@ LISTED_COMPONENTS = 10
 HELD_OUT, HELD_OFFSETS = ("held_distances", "held_neighbors"), "held_offsets"
 # Said by stages whose lists are of uneven length.
 UNEVEN = "uneven"
+# The ends of edges that are left out as short circuits.
+CUT = ("cut_starts", "cut_ends")
 EDGES_OUT = ("sources_out", "targets_out", "weights_out", "counts_out")
 EdgeList = tuple[AnyArray, AnyArray, AnyArray]
 

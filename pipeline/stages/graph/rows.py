@@ -1,9 +1,9 @@
 """Stage 6, rows: geodesic distances of every node to the landmarks, a batch of landmarks at a time.
 
 A partition is a batch; it writes its share (n, batch) of the (n, m) table, chunked along the nodes, so that a block of
-nodes can be read alone. The graph, with its bridges, is loaded once per process. Beside the table are the distances
-that some rows would have if they were new, over their neighbors, and again over one neighbor fewer, which shows how
-much hangs on one.
+nodes can be read alone. The graph, with its bridges and without its cuts, is loaded once per process. Beside the table
+are the distances that some rows would have if they were new, over their neighbors, and again over one neighbor fewer,
+which shows how much hangs on one.
 """
 
 from abc import abstractmethod
@@ -23,7 +23,7 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
 from pipeline.numerics.neighbors.radius import RadiusLists
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
-from pipeline.stages.graph.graph import group_bounds, held_out_lists
+from pipeline.stages.graph.graph import CUT, group_bounds, held_out_lists
 from pipeline.stages.stage import Cost, Outcome, Shape, Stage, total
 from pipeline.store.arrays import RowArray
 from pipeline.store.ledger import StageLedger
@@ -35,20 +35,21 @@ NO_GRAPH = PathGraph(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, n
 LOADING_THREADS = 2
 
 
-def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome) -> PathGraph:
-    """The whole graph with its bridges, 8 bytes an edge: weights are in single precision, as distances will be."""
-    bounds, links = group_bounds(ordered), both_ways(components)
+def connected_graph(ordered: Outcome, graph: Outcome, components: Outcome | None) -> PathGraph:
+    """The whole graph with its bridges and without what was cut, 8 bytes an edge: weights are in single precision, as
+    distances will be. Without `components` the graph as it was found."""
+    bounds, links, cuts = group_bounds(ordered), both_ways(components), cut_both_ways(components)
     groups = range(len(bounds) - 1)
-    n_linked = np.diff(np.searchsorted(links[0], bounds))
+    n_more = np.diff(np.searchsorted(links[0], bounds)) - np.diff(np.searchsorted(cuts[0], bounds))
     figures = graph.ledger.committed()
-    begins = np.concatenate([[0], np.cumsum([figures[group]["n_edges"] + n_linked[group] for group in groups])])
+    begins = np.concatenate([[0], np.cumsum([figures[group]["n_edges"] + n_more[group] for group in groups])])
     offsets, targets = np.zeros(int(bounds[-1]) + 1, np.int64), np.empty(int(begins[-1]), np.int32)
     weights = np.empty(len(targets), np.float32)
 
     def load(group: int) -> None:
         first, last = int(bounds[group]), int(bounds[group + 1])
         place = slice(int(begins[group]), int(begins[group + 1]))
-        part = with_links(group_csr(graph, group), links, first, last)
+        part = with_links(without(group_csr(graph, group), cuts, first, last), links, first, last)
         offsets[first + 1 : last + 1] = part[0][1:] + place.start
         targets[place], weights[place] = part[1:]
 
@@ -103,9 +104,34 @@ def group_csr(graph: Outcome, group: int) -> Links:
     return offsets, targets, weights
 
 
-def both_ways(components: Outcome) -> Links:
+def cut_both_ways(components: Outcome | None) -> tuple[IntArray, IntArray]:
+    """Every edge that was cut from each of its ends, by rising start and end."""
+    if components is None or not components.figures.get("n_cut"):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    starts, ends = (components.ledger.read(name).read() for name in CUT)
+    sources, targets = np.concatenate([starts, ends]), np.concatenate([ends, starts])
+    order = np.lexsort((targets, sources))
+    return sources[order], targets[order]
+
+
+def without(csr: Links, cuts: tuple[IntArray, IntArray], first: int, last: int) -> Links:
+    """One group's CSR without some edges, each of which it has."""
+    mine = slice(*np.searchsorted(cuts[0], [first, last]))
+    if mine.start == mine.stop:
+        return csr
+    offsets, targets, weights = csr
+    starts = cuts[0][mine] - first
+    gone = [
+        offsets[start] + int(np.flatnonzero(targets[offsets[start] : offsets[start + 1]] == end)[0])
+        for start, end in zip(starts.tolist(), cuts[1][mine].tolist(), strict=True)
+    ]
+    left = offsets - np.searchsorted(starts, np.arange(last - first + 1))
+    return left, np.delete(targets, gone), np.delete(weights, gone)
+
+
+def both_ways(components: Outcome | None) -> Links:
     """Every bridge from each of its ends, by rising start."""
-    if not components.figures["n_bridges"]:
+    if components is None or not components.figures["n_bridges"]:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     starts, ends, lengths = (components.ledger.read(name).read() for name in ("starts", "ends", "lengths"))
     sources, targets = np.concatenate([starts, ends]), np.concatenate([ends, starts])

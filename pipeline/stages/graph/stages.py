@@ -16,3 +16,5 @@ from pipeline.stages.graph.search import RadiusGraph as RadiusGraph
 from pipeline.stages.graph.search import RadiusProbes as RadiusProbes
 from pipeline.stages.graph.search import Search as Search
 from pipeline.stages.graph.search import SearchWithin as SearchWithin
+from pipeline.stages.graph.shortcuts import Shortcuts as Shortcuts
+from pipeline.stages.graph.shortcuts import to_cut as to_cut
