@@ -10,7 +10,7 @@ from sklearn.manifold import Isomap
 
 from benchmarks.papers import closeness, methods_on_digits, out_of_sample_error, two_answers
 from benchmarks.papers.closeness import captured_trace
-from benchmarks.papers.embedding import fitted, measured, nearest_columns, studied
+from benchmarks.papers.embedding import edges_of_new, fitted, measured, nearest_columns, studied
 from benchmarks.papers.pictures import save
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
@@ -24,15 +24,37 @@ def up_to_signs(coordinates, reference):
     return coordinates * np.sign((coordinates * reference).sum(axis=0))
 
 
-def test_isomap_fitted_to_some_rows_and_asked_about_others_is_that_of_scikit_learn():
+def test_isomap_fitted_to_some_rows_is_that_of_scikit_learn():
     rows = swiss_roll(230, seed=0, height=8.0).points
-    training, others = np.arange(200), np.arange(200, 230)
+    training = np.arange(200)
     embedding = fitted(studied("isomap", 2), measured(rows), training)
     reference = Isomap(n_neighbors=10, n_components=2, eigen_solver="dense").fit(rows[training])
     flipped = up_to_signs(reference.embedding_, embedding.coordinates)
     np.testing.assert_allclose(embedding.coordinates, flipped, atol=1e-6)
-    placed = embedding.placed(others)
-    np.testing.assert_allclose(placed, up_to_signs(reference.transform(rows[others]), placed), atol=1e-6)
+
+
+def test_edges_of_new_points_are_those_of_a_graph_with_them(rng):
+    """Of one new point at a time: those of the graph on all points in which it and others are each other's nearest."""
+    rows = rng.normal(size=(40, 3))
+    apart = measured(rows).apart
+    new, n_neighbors = np.arange(30, 40), 4
+    lengths, ends = edges_of_new(apart[np.ix_(new, np.arange(30))], apart[:30, :30], n_neighbors)
+    n_longer = 0
+    for point, found, to in zip(new, lengths, ends, strict=True):
+        together = np.append(np.arange(30), point)
+        between = apart[np.ix_(together, together)] + np.where(np.eye(31), np.inf, 0)
+        nearest = nearest_columns(between, n_neighbors)
+        expected = set(nearest[30]) | {i for i in range(30) if 30 in nearest[i]}
+        assert set(to) == expected
+        np.testing.assert_array_equal(found, apart[point, to])
+        n_longer += len(expected) > n_neighbors
+    assert n_longer >= 5
+
+
+def test_a_training_row_taken_as_new_has_its_path_lengths():
+    rows = swiss_roll(150, seed=0, height=8.0).points
+    embedding = fitted(studied("isomap", 2), measured(rows), np.arange(150))
+    np.testing.assert_allclose(embedding.to_training(np.arange(150)), embedding.between, atol=1e-9)
 
 
 def test_rows_are_those_that_were_asked_for_in_any_order(rng):
