@@ -53,4 +53,4 @@ def kernels_at(gaussian_scales: tuple[float, ...], shepard_scales: tuple[float, 
 
 def kernel_name(kernel: Kernel) -> str:
     names = {"power": "cubic", "gaussian": f"Gaussian {kernel.scale:g}", "shepard": f"Shepard {kernel.scale:g}"}
-    return names[kernel.kind]
+    return names[kernel.kind] + " + constant" * (kernel.degree == 0)
