@@ -34,10 +34,14 @@ def measured(rows: AnyArray, kernel: Kernel | None = None) -> Measured:
 
 @dataclass(frozen=True)
 class Studied:
-    """A method with its settings, of whose components the first `skipped` say nothing."""
+    """A method with its settings, of whose components the first `skipped` say nothing.
+
+    With `own_edges` a new point has edges to its own nearest only, as in scikit-learn.
+    """
 
     choice: Choice
     skipped: int = 0
+    own_edges: bool = False
 
 
 def studied(method: str, n_components: int) -> Studied:
@@ -67,6 +71,9 @@ class Embedding:
         choice = self.studied.choice
         if not METHODS[choice.method].geodesic:
             return apart
+        if self.studied.own_edges:
+            nearest = nearest_columns(apart, choice.n_neighbors)
+            return rows_through_neighbors(np.take_along_axis(apart, nearest, axis=1), nearest, self.between)
         within = self.data.apart[np.ix_(self.training, self.training)]
         return rows_through_neighbors(*edges_of_new(apart, within, choice.n_neighbors), self.between)
 
@@ -102,8 +109,8 @@ def path_lengths(points: FloatArray, apart: FloatArray, n_neighbors: int) -> Flo
 def edges_of_new(apart: FloatArray, within: FloatArray, n_neighbors: int) -> tuple[FloatArray, IntArray]:
     """Lengths and ends (p, e) of the edges of new points, from their distances (p, m) to training points (m, m).
 
-    As between training points, either of the two has to be among the nearest of the other [B sec. 2]: scikit-learn
-    takes a new point's own nearest only. Where a point has fewer edges than another, its shortest is repeated.
+    As between training points, either of the two has to be among the nearest of the other [B sec. 2]. Where a point has
+    fewer edges than another, its shortest is repeated.
     """
     others = within.copy()
     np.fill_diagonal(others, np.inf)

@@ -100,7 +100,7 @@ def draw(found: list[SphereError], path: Path) -> None:
         axes.loglog(lengths, errors[0] * (lengths / lengths[0]) ** 2, "k:", label="slope 2")
         axes.set(title=kernel_name(KERNELS[place]), xlabel="local fill distance h of unit vectors")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="lower right")
     figure.axes[0].set_ylabel("mean leave-one-out error")
     save(figure, path)
 

@@ -1,5 +1,7 @@
 """The papers' experiments compute what they say, on data small enough to know the answer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -24,13 +26,15 @@ def up_to_signs(coordinates, reference):
     return coordinates * np.sign((coordinates * reference).sum(axis=0))
 
 
-def test_isomap_fitted_to_some_rows_is_that_of_scikit_learn():
+def test_isomap_fitted_to_some_rows_and_asked_about_others_is_that_of_scikit_learn():
     rows = swiss_roll(230, seed=0, height=8.0).points
-    training = np.arange(200)
-    embedding = fitted(studied("isomap", 2), measured(rows), training)
+    training, others = np.arange(200), np.arange(200, 230)
+    embedding = fitted(replace(studied("isomap", 2), own_edges=True), measured(rows), training)
     reference = Isomap(n_neighbors=10, n_components=2, eigen_solver="dense").fit(rows[training])
     flipped = up_to_signs(reference.embedding_, embedding.coordinates)
     np.testing.assert_allclose(embedding.coordinates, flipped, atol=1e-6)
+    placed = embedding.placed(others)
+    np.testing.assert_allclose(placed, up_to_signs(reference.transform(rows[others]), placed), atol=1e-6)
 
 
 def test_edges_of_new_points_are_those_of_a_graph_with_them(rng):
@@ -51,10 +55,13 @@ def test_edges_of_new_points_are_those_of_a_graph_with_them(rng):
     assert n_longer >= 5
 
 
-def test_a_training_row_taken_as_new_has_its_path_lengths():
+def test_with_edges_in_both_directions_no_path_is_longer():
     rows = swiss_roll(150, seed=0, height=8.0).points
-    embedding = fitted(studied("isomap", 2), measured(rows), np.arange(150))
-    np.testing.assert_allclose(embedding.to_training(np.arange(150)), embedding.between, atol=1e-9)
+    embedding = fitted(studied("isomap", 2), measured(rows), np.arange(100))
+    fewer = replace(embedding, studied=replace(embedding.studied, own_edges=True))
+    both, own = embedding.to_training(np.arange(100, 150)), fewer.to_training(np.arange(100, 150))
+    assert (both <= own).all()
+    assert (both < own).any()
 
 
 def test_rows_are_those_that_were_asked_for_in_any_order(rng):
@@ -268,7 +275,7 @@ class TestDigits:
     def test_every_method_is_drawn(self, rng, tmp_path):
         chosen = methods_on_digits.Digits(rng.normal(size=(50, 6)), np.arange(50) % 10, 40)
         found = list(methods_on_digits.embeddings(chosen))
-        assert [method for method, _, _ in found].count("isomap") == 1 + len(methods_on_digits.WIDTHS)
+        assert [method for method, _, _ in found].count("isomap") == 2 + len(methods_on_digits.WIDTHS)
         assert {method for method, _, _ in found} == set(methods_on_digits.METHODS)
         others = np.arange(40, 50)
         panels = [methods_on_digits.Panel(m, way, e.coordinates, e.placed(others)) for m, way, e in found]
