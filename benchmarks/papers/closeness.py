@@ -313,7 +313,8 @@ def draw(found: dict[str, dict[str, Curve]], data: dict[str, Pictures], path: Pa
         pictures = data[name]
         counts = sorted({len(images) for images in pictures.sets})
         _draw_curves(axes, by_method, pictures.sizes)
-        axes.set_title(f"{name.split(',')[0]}: {len(pictures.sets)} sets of {counts[-1]}", fontsize="medium")
+        n_images = " or ".join(map(str, counts))
+        axes.set_title(f"{name.split(',')[0]}: {len(pictures.sets)} sets of {n_images}", fontsize="medium")
         axes.set_xlabel("members compared with, m")
     for axes in grid[:, 0]:
         axes.set_ylabel("closeness of the Hamming distance")
@@ -324,11 +325,11 @@ def draw(found: dict[str, dict[str, Curve]], data: dict[str, Pictures], path: Pa
 
 
 def _draw_curves(axes: Axes, found: dict[str, Curve], sizes: Sequence[int]) -> None:
-    """With bars of a standard deviation over sets, each method's a little beside the others'."""
+    """With bars of a standard deviation over sets, each method's a little beside the others'; none from 0 on down."""
     for place, (name, curve) in enumerate(found.items()):
         beside = np.array(sizes) + (place - 1) * 0.01 * sizes[-1]
-        bars = curve.deviation
-        axes.errorbar(beside, curve.closeness, bars, fmt="o-", markersize=3, capsize=2, linewidth=1.1, label=name)
+        shown = np.where(curve.closeness > 0, curve.closeness, np.nan)
+        axes.errorbar(beside, shown, curve.deviation, fmt="o-", markersize=3, capsize=2, linewidth=1.1, label=name)
     axes.set_ylim(0, 1.03)
     axes.grid(alpha=0.3)
 
