@@ -36,12 +36,13 @@ def measured(rows: AnyArray, kernel: Kernel | None = None) -> Measured:
 class Studied:
     """A method with its settings, of whose components the first `skipped` say nothing.
 
-    With `own_edges` a new point has edges to its own nearest only, as in scikit-learn.
+    A graph takes new points one by one, each with edges in both directions [B sec. 2] or, if `new_edges` is "own", to
+    its own nearest only, as in scikit-learn; or, if it is "all", together, and paths lead over them too [G sec. 7.3].
     """
 
     choice: Choice
     skipped: int = 0
-    own_edges: bool = False
+    new_edges: str = "both"
 
 
 def studied(method: str, n_components: int) -> Studied:
@@ -66,12 +67,16 @@ class Embedding:
         return self.model.coordinates[:, self.studied.skipped :]
 
     def to_training(self, others: IntArray) -> FloatArray:
-        """Dissimilarities (p, m) of other rows to the training rows, which alone paths may lead over [B sec. 4.3]."""
+        """Dissimilarities (p, m) of other rows to the training rows, which paths lead over [B sec. 4.3]."""
         apart = self.data.apart[np.ix_(others, self.training)]
         choice = self.studied.choice
         if not METHODS[choice.method].geodesic:
             return apart
-        if self.studied.own_edges:
+        if self.studied.new_edges == "all":
+            rows = np.concatenate([self.training, others])
+            together = path_lengths(self.data.rows[rows], self.data.apart[np.ix_(rows, rows)], choice.n_neighbors)
+            return together[len(self.training) :, : len(self.training)]
+        if self.studied.new_edges == "own":
             nearest = nearest_columns(apart, choice.n_neighbors)
             return rows_through_neighbors(np.take_along_axis(apart, nearest, axis=1), nearest, self.between)
         within = self.data.apart[np.ix_(self.training, self.training)]

@@ -39,7 +39,7 @@ BESIDE = (0.94, 1.0, 1.06)
 # The panels of the figure, and beside them Laplacian eigenmaps as this project has them, and Isomap with fewer edges.
 PANELS = {"mds": "MDS", "spectral": "spectral clustering", "isomap": "Isomap", "lle": "LLE"}
 STUDIED = {method: studied(method, 2) for method in (*PANELS, "laplacian")}
-STUDIED["isomap, own edges"] = replace(STUDIED["isomap"], own_edges=True)
+STUDIED["isomap, own edges"] = replace(STUDIED["isomap"], new_edges="own")
 
 
 class Errors(NamedTuple):

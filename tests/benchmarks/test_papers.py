@@ -29,7 +29,7 @@ def up_to_signs(coordinates, reference):
 def test_isomap_fitted_to_some_rows_and_asked_about_others_is_that_of_scikit_learn():
     rows = swiss_roll(230, seed=0, height=8.0).points
     training, others = np.arange(200), np.arange(200, 230)
-    embedding = fitted(replace(studied("isomap", 2), own_edges=True), measured(rows), training)
+    embedding = fitted(replace(studied("isomap", 2), new_edges="own"), measured(rows), training)
     reference = Isomap(n_neighbors=10, n_components=2, eigen_solver="dense").fit(rows[training])
     flipped = up_to_signs(reference.embedding_, embedding.coordinates)
     np.testing.assert_allclose(embedding.coordinates, flipped, atol=1e-6)
@@ -58,10 +58,17 @@ def test_edges_of_new_points_are_those_of_a_graph_with_them(rng):
 def test_with_edges_in_both_directions_no_path_is_longer():
     rows = swiss_roll(150, seed=0, height=8.0).points
     embedding = fitted(studied("isomap", 2), measured(rows), np.arange(100))
-    fewer = replace(embedding, studied=replace(embedding.studied, own_edges=True))
+    fewer = replace(embedding, studied=replace(embedding.studied, new_edges="own"))
     both, own = embedding.to_training(np.arange(100, 150)), fewer.to_training(np.arange(100, 150))
     assert (both <= own).all()
     assert (both < own).any()
+
+
+def test_with_all_points_in_the_graph_paths_are_those_of_scikit_learn():
+    rows = swiss_roll(150, seed=0, height=8.0).points
+    embedding = fitted(replace(studied("isomap", 2), new_edges="all"), measured(rows), np.arange(120))
+    whole = Isomap(n_neighbors=10).fit(rows).dist_matrix_
+    np.testing.assert_allclose(embedding.to_training(np.arange(120, 150)), whole[120:, :120], atol=1e-5)
 
 
 def test_rows_are_those_that_were_asked_for_in_any_order(rng):
@@ -275,7 +282,7 @@ class TestDigits:
     def test_every_method_is_drawn(self, rng, tmp_path):
         chosen = methods_on_digits.Digits(rng.normal(size=(50, 6)), np.arange(50) % 10, 40)
         found = list(methods_on_digits.embeddings(chosen))
-        assert [method for method, _, _ in found].count("isomap") == 2 + len(methods_on_digits.WIDTHS)
+        assert [method for method, _, _ in found].count("isomap") == 3 + len(methods_on_digits.WIDTHS)
         assert {method for method, _, _ in found} == set(methods_on_digits.METHODS)
         others = np.arange(40, 50)
         panels = [methods_on_digits.Panel(m, way, e.coordinates, e.placed(others)) for m, way, e in found]
