@@ -32,8 +32,16 @@ from pipeline.numerics.models.metrics import distances
 from pipeline.types import FloatArray, IntArray
 
 N_PERSONS, N_GROUPS = 20, 9
-PERSON_SIZES, FACE_SIZES = tuple(range(1, 9)), (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30)
+# Of fig. 4 and fig. 5: images in a set on average, and the numbers of members compared with.
+FEW_IMAGES, FEW_SIZES = 28, tuple(range(1, 11))
+MANY_IMAGES, MANY_SIZES = 78, (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30)
+# One of ten images of a person is left out, and where all nine others are compared with nothing is approximated.
+PERSON_SIZES = tuple(range(1, 9))
 SHOWN_SIZES = (1, 2, 3, 5, 8, 10, 20, 30)
+# Every third image of a large set is left out in turn: more change the scores by less than their rounding.
+STEP = 3
+# Of fig. 4 and 5: the distance and g. Other choices are compared at one number of members.
+PAPER, COMPARED = ("d = h", "constant"), 5
 EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -106,7 +114,7 @@ def by_approximate_inverse(left_out: LeftOut, subset: IntArray) -> FloatArray:
 APPROXIMATIONS: dict[str, Callable[[LeftOut, IntArray], FloatArray]] = {
     "semi-least squares": by_semi_least_squares,
     "Nyström": by_nystrom,
-    "Nyström inverse": by_approximate_inverse,
+    "Nyström as printed": by_approximate_inverse,
 }
 
 
@@ -227,6 +235,17 @@ def _best_score(apart: FloatArray, i: int, n_chosen: int) -> float:
     return float(difference_scores(np.sqrt(squared), exact)[0])
 
 
+def data_sets() -> dict[str, Pictures]:
+    """Stand-ins for the Sheffield faces (20 persons, 28 images each on average) and for PIE (20 persons, 78 each)."""
+    return {
+        "Olivetti": persons("olivetti_64x64"),
+        "ORL": persons("orl_32x32"),
+        f"Frey, {FEW_IMAGES}": frames(FEW_IMAGES, FEW_SIZES),
+        f"Frey, {MANY_IMAGES}": frames(MANY_IMAGES, MANY_SIZES, STEP),
+        "synthetic faces": face_groups(),
+    }
+
+
 def persons(name: str) -> Pictures:
     """Ten images of each of some persons."""
     data = arrays(name)
@@ -234,54 +253,84 @@ def persons(name: str) -> Pictures:
     return Pictures(sets, PERSON_SIZES)
 
 
+def frames(n_images: int, sizes: Sequence[int], step: int = 1) -> Pictures:
+    """Sets of that many random frames of a film of one face, as many sets as the paper has persons."""
+    film = arrays("frey_faces")["X"].astype(np.float64)
+    drawn = np.random.default_rng(0).permutation(len(film))[: N_PERSONS * n_images]
+    return Pictures(list(film[drawn.reshape(N_PERSONS, n_images)]), sizes, step)
+
+
 def face_groups() -> Pictures:
-    """The faces in random groups, of about as many as the paper has of a person."""
+    """The synthetic faces in random groups of 77 or 78."""
     faces = arrays("isomap_faces_32x32")["X"].astype(np.float64)
     groups = np.array_split(np.random.default_rng(0).permutation(len(faces)), N_GROUPS)
-    return Pictures([faces[group] for group in groups], FACE_SIZES, step=3)
+    return Pictures([faces[group] for group in groups], MANY_SIZES, STEP)
 
 
 def main() -> None:
-    data = {"Olivetti": persons("olivetti_64x64"), "ORL": persons("orl_32x32"), "faces": face_groups()}
-    print("| images | distance | g | method | " + " | ".join(f"m = {m}" for m in SHOWN_SIZES) + " |")
-    print("|---" * (len(SHOWN_SIZES) + 4) + "|")
+    data = data_sets()
     found: Found = {}
     for name, target, kernel in product(data, TARGETS, KERNELS):
         found[name, target, kernel] = curves(data[name], TARGETS[target], kernel)
-        for approximation, curve in found[name, target, kernel].items():
-            _print_row(f"{name} | {target} | {kernel} | {approximation}", curve, data[name].sizes)
-    label = "Olivetti | d = h | constant | semi-least squares, best of all subsets"
-    _print_row(label, best_curve(data["Olivetti"]), PERSON_SIZES)
+    print("Closeness, and its standard deviation over sets, of Hamming's distance with a constant g [E fig. 4, 5]\n")
+    print("| images | method | " + " | ".join(f"m = {m}" for m in SHOWN_SIZES) + " |")
+    print("|---" * (len(SHOWN_SIZES) + 2) + "|")
+    for name, pictures in data.items():
+        for approximation, curve in found[name, *PAPER].items():
+            _print_curve(f"{name} | {approximation}", curve, pictures.sizes)
+    _print_curve("Olivetti | semi-least squares, best of all subsets", best_curve(data["Olivetti"]), PERSON_SIZES)
+    _print_all(found, data)
     if len(sys.argv) > 1:
-        draw(found, data, Path(sys.argv[1]))
+        draw({name: found[name, *PAPER] for name in data}, data, Path(sys.argv[1]))
 
 
-def _print_row(label: str, curve: Curve, sizes: Sequence[int]) -> None:
-    by_size = dict(zip(sizes, curve.closeness, strict=True))
-    cells = [f"{by_size[m]:.3f}" if m in by_size else "" for m in SHOWN_SIZES]
-    print(f"| {label} | " + " | ".join(cells) + " |", flush=True)
+def _print_curve(label: str, curve: Curve, sizes: Sequence[int]) -> None:
+    cells = {
+        m: f"{close:.3f} ± {deviation:.3f}" if close > 0 else "below 0"
+        for m, close, deviation in zip(sizes, curve.closeness, curve.deviation, strict=True)
+    }
+    print(f"| {label} | " + " | ".join(cells.get(m, "") for m in SHOWN_SIZES) + " |", flush=True)
 
 
-def draw(found: Found, data: dict[str, Pictures], path: Path) -> None:
-    figure = Figure(figsize=(8.5, 7.5), layout="constrained")
-    grid = figure.subplots(len(TARGETS), len(data), sharey=True, sharex="col")
-    for (line, target), (place, name) in product(enumerate(TARGETS), enumerate(data)):
-        for kernel, style in zip(KERNELS, ("-", "--"), strict=True):
-            _draw_curves(grid[line, place], found[name, target, kernel], data[name].sizes, kernel, style)
-        grid[0, place].set_title(name, fontsize="medium")
-        grid[line, 0].set_ylabel(f"closeness, {target}")
-        grid[-1, place].set_xlabel("members compared with, m")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
+def _print_all(found: Found, data: dict[str, Pictures]) -> None:
+    """With every distance and g, at one number of members and at the largest."""
+    names = " | ".join(APPROXIMATIONS)
+    print(f"\n| images | distance | g | m = {COMPARED}: {names} | largest m | {names} |")
+    print("|---" * (4 + 2 * len(APPROXIMATIONS)) + "|")
+    for (name, target, kernel), by_method in found.items():
+        sizes = data[name].sizes
+        at_one, at_most = (
+            " | ".join(f"{curve.closeness[place]:.3f}" for curve in by_method.values())
+            for place in (sizes.index(COMPARED), len(sizes) - 1)
+        )
+        print(f"| {name} | {target} | {kernel} | {at_one} | {sizes[-1]} | {at_most} |")
+
+
+def draw(found: dict[str, dict[str, Curve]], data: dict[str, Pictures], path: Path) -> None:
+    figure = Figure(figsize=(9, 5.6), layout="constrained")
+    grid = figure.subplots(2, 3, sharey=True)
+    for axes, (name, by_method) in zip(grid.flat, found.items(), strict=False):
+        pictures = data[name]
+        counts = sorted({len(images) for images in pictures.sets})
+        _draw_curves(axes, by_method, pictures.sizes)
+        n_images = " or ".join(map(str, counts))
+        axes.set_title(f"{name.split(',')[0]}: {len(pictures.sets)} sets of {n_images}", fontsize="medium")
+        axes.set_xlabel("members compared with, m")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("closeness of the Hamming distance")
+    spare = grid.flat[len(found)]
+    spare.set_axis_off()
+    spare.legend(*grid[0, 0].get_legend_handles_labels(), loc="center", frameon=False)
     save(figure, path)
 
 
-def _draw_curves(axes: Axes, found: dict[str, Curve], sizes: Sequence[int], kernel: str, style: str) -> None:
-    for (name, curve), color in zip(found.items(), ("C0", "C1", "0.6"), strict=True):
-        axes.plot(sizes, curve.closeness, style, color=color, linewidth=1.3, label=f"{name}, g {kernel}")
-        if style == "-" and color != "0.6":
-            low, high = curve.closeness - curve.deviation, curve.closeness + curve.deviation
-            axes.fill_between(sizes, low, high, color=color, alpha=0.15, linewidth=0)
-    axes.set_ylim(0.4, 1.01)
+def _draw_curves(axes: Axes, found: dict[str, Curve], sizes: Sequence[int]) -> None:
+    """With bars of a standard deviation over sets, each method's a little beside the others'; none from 0 on down."""
+    for place, (name, curve) in enumerate(found.items()):
+        beside = np.array(sizes) + (place - 1) * 0.01 * sizes[-1]
+        shown = np.where(curve.closeness > 0, curve.closeness, np.nan)
+        axes.errorbar(beside, shown, curve.deviation, fmt="o-", markersize=3, capsize=2, linewidth=1.1, label=name)
+    axes.set_ylim(0, 1.03)
     axes.grid(alpha=0.3)
 
 

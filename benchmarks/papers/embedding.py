@@ -34,10 +34,15 @@ def measured(rows: AnyArray, kernel: Kernel | None = None) -> Measured:
 
 @dataclass(frozen=True)
 class Studied:
-    """A method with its settings, of whose components the first `skipped` say nothing."""
+    """A method with its settings, of whose components the first `skipped` say nothing.
+
+    A graph takes new points one by one, each with edges in both directions [B sec. 2] or, if `new_edges` is "own", to
+    its own nearest only, as in scikit-learn; or, if it is "all", together, and paths lead over them too [G sec. 7.3].
+    """
 
     choice: Choice
     skipped: int = 0
+    new_edges: str = "both"
 
 
 def studied(method: str, n_components: int) -> Studied:
@@ -62,13 +67,20 @@ class Embedding:
         return self.model.coordinates[:, self.studied.skipped :]
 
     def to_training(self, others: IntArray) -> FloatArray:
-        """Dissimilarities (p, m) of other rows to the training rows, which alone paths may lead over [B sec. 4.3]."""
+        """Dissimilarities (p, m) of other rows to the training rows, which paths lead over [B sec. 4.3]."""
         apart = self.data.apart[np.ix_(others, self.training)]
         choice = self.studied.choice
         if not METHODS[choice.method].geodesic:
             return apart
-        nearest = nearest_columns(apart, choice.n_neighbors)
-        return rows_through_neighbors(np.take_along_axis(apart, nearest, axis=1), nearest, self.between)
+        if self.studied.new_edges == "all":
+            rows = np.concatenate([self.training, others])
+            together = path_lengths(self.data.rows[rows], self.data.apart[np.ix_(rows, rows)], choice.n_neighbors)
+            return together[len(self.training) :, : len(self.training)]
+        if self.studied.new_edges == "own":
+            nearest = nearest_columns(apart, choice.n_neighbors)
+            return rows_through_neighbors(np.take_along_axis(apart, nearest, axis=1), nearest, self.between)
+        within = self.data.apart[np.ix_(self.training, self.training)]
+        return rows_through_neighbors(*edges_of_new(apart, within, choice.n_neighbors), self.between)
 
     def placed(self, others: IntArray) -> FloatArray:
         """Coordinates (p, d) of other rows by the method's extension; of two answers the projection."""
@@ -97,6 +109,24 @@ def path_lengths(points: FloatArray, apart: FloatArray, n_neighbors: int) -> Flo
     graph = neighbor_graph(np.take_along_axis(apart, nearest, axis=1), nearest)
     connected = apply_component_policy(points, graph, "bridge").graph
     return np.asarray(shortest_path_rows(connected, np.arange(len(points))))
+
+
+def edges_of_new(apart: FloatArray, within: FloatArray, n_neighbors: int) -> tuple[FloatArray, IntArray]:
+    """Lengths and ends (p, e) of the edges of new points, from their distances (p, m) to training points (m, m).
+
+    As between training points, either of the two has to be among the nearest of the other [B sec. 2]. Where a point has
+    fewer edges than another, its shortest is repeated.
+    """
+    others = within.copy()
+    np.fill_diagonal(others, np.inf)
+    reach = np.sort(others, axis=1)[:, n_neighbors - 1]
+    joined = apart <= reach
+    np.put_along_axis(joined, nearest_columns(apart, n_neighbors), True, axis=1)
+    lengths = np.where(joined, apart, np.inf)
+    ends = nearest_columns(lengths, int(joined.sum(axis=1).max()))
+    repeated = ~np.take_along_axis(joined, ends, axis=1)
+    ends = np.where(repeated, ends[:, :1], ends)
+    return np.take_along_axis(apart, ends, axis=1), ends
 
 
 def nearest_columns(apart: FloatArray, n_neighbors: int) -> IntArray:

@@ -33,7 +33,9 @@ FIRST_TEST_IMAGE = 60_000
 # Those of which the tutorial draws new points. Its second extension for them has kernels that many times as wide as
 # landmarks are apart; it calls for "a small positive number". None is what the landmarks themselves tell.
 BY_KERNEL_MAPPING, WIDTHS = ("mds", "isomap"), (None, 1.0)
-NOT_DRAWN = "kernel-mapping, width 1"
+# Other edges of new points: their own only, and those of a graph of all images, which is what the tutorial took.
+OTHER_EDGES = {"projection, own edges": "own", "projection, graph of all": "all"}
+NOT_DRAWN = ("kernel-mapping, width 1", *OTHER_EDGES)
 N_ACROSS = 4
 # Percent of the points at either end of an axis that may lie outside of a panel: some methods have far outliers.
 OUTSIDE = 0.5
@@ -87,6 +89,9 @@ def embeddings(chosen: Digits) -> Iterator[tuple[str, str, Embedding]]:
     for method in METHODS:
         embedding = fitted(studied(method, 2), by_kernel if method == "kernel-mds" else straight, training)
         yield method, METHODS[method].extensions[0], embedding
+        if method == "isomap":
+            for name, edges in OTHER_EDGES.items():
+                yield method, name, replace(embedding, studied=replace(embedding.studied, new_edges=edges))
         if method in BY_KERNEL_MAPPING:
             for width in WIDTHS:
                 mapping = kernel_mapping(embedding.between, embedding.coordinates, width)
@@ -131,7 +136,7 @@ def main() -> None:
             distance = distance_from_principal_components(embedding)
     print(f"Classical scaling is principal components, to {distance:.0e} of the spread.")
     if len(sys.argv) > 1:
-        draw([panel for panel in panels if panel.extension != NOT_DRAWN], chosen, Path(sys.argv[1]))
+        draw([panel for panel in panels if panel.extension not in NOT_DRAWN], chosen, Path(sys.argv[1]))
 
 
 def _print_row(method: str, extension: str, found: Figures) -> None:

@@ -1,5 +1,7 @@
 """The papers' experiments compute what they say, on data small enough to know the answer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -10,7 +12,7 @@ from sklearn.manifold import Isomap
 
 from benchmarks.papers import closeness, methods_on_digits, out_of_sample_error, two_answers
 from benchmarks.papers.closeness import captured_trace
-from benchmarks.papers.embedding import fitted, measured, nearest_columns, studied
+from benchmarks.papers.embedding import edges_of_new, fitted, measured, nearest_columns, studied
 from benchmarks.papers.pictures import save
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project, restricted_reconstruction
@@ -27,12 +29,46 @@ def up_to_signs(coordinates, reference):
 def test_isomap_fitted_to_some_rows_and_asked_about_others_is_that_of_scikit_learn():
     rows = swiss_roll(230, seed=0, height=8.0).points
     training, others = np.arange(200), np.arange(200, 230)
-    embedding = fitted(studied("isomap", 2), measured(rows), training)
+    embedding = fitted(replace(studied("isomap", 2), new_edges="own"), measured(rows), training)
     reference = Isomap(n_neighbors=10, n_components=2, eigen_solver="dense").fit(rows[training])
     flipped = up_to_signs(reference.embedding_, embedding.coordinates)
     np.testing.assert_allclose(embedding.coordinates, flipped, atol=1e-6)
     placed = embedding.placed(others)
     np.testing.assert_allclose(placed, up_to_signs(reference.transform(rows[others]), placed), atol=1e-6)
+
+
+def test_edges_of_new_points_are_those_of_a_graph_with_them(rng):
+    """Of one new point at a time: those of the graph on all points in which it and others are each other's nearest."""
+    rows = rng.normal(size=(40, 3))
+    apart = measured(rows).apart
+    new, n_neighbors = np.arange(30, 40), 4
+    lengths, ends = edges_of_new(apart[np.ix_(new, np.arange(30))], apart[:30, :30], n_neighbors)
+    n_longer = 0
+    for point, found, to in zip(new, lengths, ends, strict=True):
+        together = np.append(np.arange(30), point)
+        between = apart[np.ix_(together, together)] + np.where(np.eye(31), np.inf, 0)
+        nearest = nearest_columns(between, n_neighbors)
+        expected = set(nearest[30]) | {i for i in range(30) if 30 in nearest[i]}
+        assert set(to) == expected
+        np.testing.assert_array_equal(found, apart[point, to])
+        n_longer += len(expected) > n_neighbors
+    assert n_longer >= 5
+
+
+def test_with_edges_in_both_directions_no_path_is_longer():
+    rows = swiss_roll(150, seed=0, height=8.0).points
+    embedding = fitted(studied("isomap", 2), measured(rows), np.arange(100))
+    fewer = replace(embedding, studied=replace(embedding.studied, new_edges="own"))
+    both, own = embedding.to_training(np.arange(100, 150)), fewer.to_training(np.arange(100, 150))
+    assert (both <= own).all()
+    assert (both < own).any()
+
+
+def test_with_all_points_in_the_graph_paths_are_those_of_scikit_learn():
+    rows = swiss_roll(150, seed=0, height=8.0).points
+    embedding = fitted(replace(studied("isomap", 2), new_edges="all"), measured(rows), np.arange(120))
+    whole = Isomap(n_neighbors=10).fit(rows).dist_matrix_
+    np.testing.assert_allclose(embedding.to_training(np.arange(120, 150)), whole[120:, :120], atol=1e-5)
 
 
 def test_rows_are_those_that_were_asked_for_in_any_order(rng):
@@ -246,7 +282,7 @@ class TestDigits:
     def test_every_method_is_drawn(self, rng, tmp_path):
         chosen = methods_on_digits.Digits(rng.normal(size=(50, 6)), np.arange(50) % 10, 40)
         found = list(methods_on_digits.embeddings(chosen))
-        assert [method for method, _, _ in found].count("isomap") == 1 + len(methods_on_digits.WIDTHS)
+        assert [method for method, _, _ in found].count("isomap") == 3 + len(methods_on_digits.WIDTHS)
         assert {method for method, _, _ in found} == set(methods_on_digits.METHODS)
         others = np.arange(40, 50)
         panels = [methods_on_digits.Panel(m, way, e.coordinates, e.placed(others)) for m, way, e in found]
