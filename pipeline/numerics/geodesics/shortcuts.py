@@ -39,7 +39,7 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArra
 
 # Nodes from which paths are followed, more where searches are short: so many nodes are reached in all, about. And nodes
 # to which.
-LEAST_SOURCES, MOST_SOURCES, N_REACHED, N_TARGETS = 16, 64, 1_600_000, 256
+LEAST_SOURCES, MOST_SOURCES, N_REACHED, N_TARGETS = 8, 64, 1_600_000, 256
 # Rounds, nodes whose surroundings are examined in each, and suspects in all.
 MOST_ROUNDS, MOST_EXAMINED, MOST_SUSPECTS = 8, 4096, 100
 # The least share of the paths through a node for it to be busy, also against the share that 9 of 10 nodes have at most:
@@ -165,8 +165,14 @@ class _Search:
         return mean_length
 
     def clear(self) -> None:
-        """Clear suspects that alone connect parts of the graph, then those that have no long detour."""
-        self._connect()
+        """Clear suspects that have no long detour, and those that alone connect parts of the graph. Most data has none
+        but the former, and then nothing needs the parts."""
+        self._clear_near()
+        if self.suspects:
+            self._connect()
+            self._clear_near()
+
+    def _clear_near(self) -> None:
         for _ in range(MOST_ROUNDS):
             near = np.array([self._is_near(item) for item in self.suspects], dtype=np.bool_)
             self._restore(near)
