@@ -51,6 +51,9 @@ def main() -> int:
             for name, (tree, compiled) in trees.items():
                 found[name].append(_timed(row, tree, compiled))
         for key in found["newer"][0]:
+            if key not in found["older"][0]:
+                print(f"| {key} | | {statistics.median(times[key][0] for times in found['newer']):.3g} | | | | |")
+                continue
             seconds, processor = (
                 [statistics.median(times[key][column] for times in found[name]) for name in trees] for column in (0, 1)
             )

@@ -48,6 +48,9 @@ RADIAL_FUNCTIONS: dict[str, tuple[str, int | None]] = {
 SELECTIONS = ("maxmin", "random", "kmeans", "trace", "cholesky")
 # How much landmarks count in classical scaling: alike, or by how many rows each stands for.
 LANDMARK_WEIGHTS = ("none", "counts")
+# Which edges a new point has: its own and those of fitted points that would take it, or only its own.
+BOTH, OWN = "both", "own"
+NEW_EDGES = (BOTH, OWN)
 # What to do with likely short circuits of a graph.
 SHORTCUTS = ("report", "cut")
 # Landmark choices that get along with single distances, or with paths from single nodes.
@@ -115,7 +118,10 @@ class Method:
 
 
 _ALONG_PATHS = Method(
-    CLASSICAL, (VECTORS, GRAPH), geodesic=True, parameters=("n_neighbors", "radius", "shortcuts", "landmark_weights")
+    CLASSICAL,
+    (VECTORS, GRAPH),
+    geodesic=True,
+    parameters=("n_neighbors", "radius", "new_edges", "shortcuts", "landmark_weights"),
 )
 _AFFINE = Method(NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False, takes_affinities=True)
 _BUILT_IN = {
@@ -142,7 +148,7 @@ METHODS: Mapping[str, Method] = ChainMap(_BUILT_IN, LOADED.methods)
 EXTENSIONS = tuple(dict.fromkeys(name for method in _BUILT_IN.values() for name in method.extensions))
 # Settings that only some methods, kernels or inputs use.
 OF_METHODS = {
-    *("kernel", "radius", "shortcuts", *KERNELS["polynomial"]),
+    *("kernel", "radius", "new_edges", "shortcuts", *KERNELS["polynomial"]),
     *("n_clusters", "regularization", "stress_neighbors", "n_init"),
 }
 OF_VECTORS = ("columns", "id_column", "standardize", "pca", "missing")
@@ -274,6 +280,16 @@ def require_weights(method: str, landmark_weights: str) -> None:
         )
 
 
+def require_new_edges(new_edges: str, radius: float | None) -> None:
+    """Refuse a choice where there is none: within a radius every edge is there from both its ends."""
+    one_of("new_edges", new_edges, NEW_EDGES)
+    if new_edges != BOTH and radius is not None:
+        raise InvalidInputError(
+            f"new_edges={new_edges!r} means nothing with radius={radius:g}, where edges have no direction; leave it "
+            "out."
+        )
+
+
 def publishes_both(method: str, extension: str) -> bool:
     """Whether points get both the projection and the restricted reconstruction."""
     chosen = resolved_extension(method, extension)
@@ -316,7 +332,7 @@ def unused_settings(method: str, kernel: object, given: str) -> set[str]:
     if given == SIMILARITIES and chosen.takes_affinities:
         used -= {"gamma"}
     if given != VECTORS:
-        used -= {"radius"}
+        used -= {"radius", "new_edges"}
     return {*OF_METHODS, *of_input} - used
 
 

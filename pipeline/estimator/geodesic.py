@@ -20,7 +20,7 @@ from pipeline.estimator.base import (
 )
 from pipeline.estimator.paths import Entry, GeodesicSpace, GivenEdges
 from pipeline.estimator.settings import Settings
-from pipeline.methods import DIRECTIONAL
+from pipeline.methods import BOTH, DIRECTIONAL
 from pipeline.numerics import checks
 from pipeline.numerics.directions import edge_lengths, reach_of, require_directions, unit_points
 from pipeline.numerics.geodesics.graph import (
@@ -36,6 +36,7 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, even_lists, joined_pairs, lists_of
+from pipeline.numerics.neighbors.takers import TakerSearch, of_edges, reaching_chords, with_takers
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
@@ -44,8 +45,8 @@ TO_THE_CALLER = 4
 
 @dataclass(frozen=True, eq=False)
 class NearPoints(Entry):
-    """New rows have edges to their nearest nodes: so many, or all within a radius and at least one. One that is nearer
-    to a node that was dropped is dropped too."""
+    """New rows have edges to their nearest nodes, so many, and to their takers, if they are asked for; or to all within
+    a radius and at least one. One that is nearer to a node that was dropped is dropped too."""
 
     metric: str
     exponent: int
@@ -56,6 +57,11 @@ class NearPoints(Entry):
     n_neighbors: int
     within: RadiusSearch | None = None
     radius: float = 0.0
+    takers: "Takers | None" = None
+
+    @property
+    def calibrates_rows(self) -> bool:
+        return self.takers is not None
 
     def check(self, rows: AnyArray) -> None:
         require_directions("X", rows, self.metric)
@@ -68,14 +74,19 @@ class NearPoints(Entry):
             apart, others = self.dropped.query(points, 1, n_threads)
             kept = distances[:, 0] <= apart[:, 0]
             component = np.where(kept, component, self.dropped_components[others[:, 0]])
-        lists = even_lists(distances[kept], indices[kept])
+        lengths = edge_lengths(self.metric, distances[kept])
+        if self.takers is not None:
+            pairs = self.takers.pairs(self.metric, points[kept], n_threads)
+            return with_takers(lengths, indices[kept], pairs), kept, component
+        lists = even_lists(lengths, indices[kept])
         if self.within is not None:
             found = self.within.lists(points[kept], self.radius, n_threads)
-            lists = _or_else(found, lists)
-        return lists._replace(distances=edge_lengths(self.metric, lists.distances)), kept, component
+            lists = _or_else(found._replace(distances=edge_lengths(self.metric, found.distances)), lists)
+        return lists, kept, component
 
     def with_edges(self, between: FloatArray, rows: AnyArray, lists: RadiusLists) -> FloatArray:
-        reach = lists.distances[lists.offsets[1:] - 1]
+        # Of edges in both directions the own ones come first.
+        reach = lists.distances[lists.offsets[:-1] + self.n_neighbors - 1]
         if self.within is not None:
             reach = np.full(len(reach), edge_lengths(self.metric, np.array(self.radius)))
         return with_direct_ways(between, self._points(rows), reach, self.metric)
@@ -108,6 +119,19 @@ class NearPoints(Entry):
         return in_unit(rows, self.exponent)
 
 
+@dataclass(frozen=True, eq=False)
+class Takers:
+    """Nodes (u,) that take new points for their neighbors, and how long the longest edge of each of them is."""
+
+    search: TakerSearch
+    reach: FloatArray
+
+    def pairs(self, metric: str, points: AnyArray, n_threads: int) -> Pairs:
+        """New points and the nodes that take them, as far apart as the metric says."""
+        found = self.search.pairs(points, n_threads)
+        return of_edges(found, edge_lengths(metric, found.distances), self.reach)
+
+
 class Network(NamedTuple):
     """A graph after its policy, what it is made of, the lengths' unit 2^exponent and type, and what was found of short
     circuits."""
@@ -117,6 +141,7 @@ class Network(NamedTuple):
     exponent: int
     dtype: np.dtype[Any]
     short_circuits: list[Listed]
+    reach: FloatArray | None = None
 
 
 def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitted:
@@ -158,10 +183,11 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
     if settings.radius is None:
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
-    graph, found = _audited(settings, _graph_of_points(settings, points, n_threads), points.first_rows, points.exponent)
+    edges, reach = _graph_of_points(settings, points, n_threads)
+    graph, found = _audited(settings, edges, points.first_rows, points.exponent)
     edges_from = "neighbors" if settings.radius is None else "radius"
     connected = apply_component_policy(points.points, graph, settings.component_policy, edges_from, metric)
-    return Network(connected, points, points.exponent, X.dtype, found)
+    return Network(connected, points, points.exponent, X.dtype, found, reach)
 
 
 def _given_network(settings: Settings, X: SparseArray) -> Network:
@@ -187,11 +213,13 @@ def _audited(settings: Settings, graph: SparseArray, rows: IntArray, exponent: i
     return without(graph, *all_edges(found)) if is_cut and found else graph, listed(found, rows, exponent)
 
 
-def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> SparseArray:
+def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> tuple[SparseArray, FloatArray | None]:
+    """The graph, and of nearest neighbors how long each point's edge to its last one is."""
     radius, metric = settings.radius, str(settings.metric)
     if radius is None:
         apart, neighbors = neighbors_within(points.points, settings.n_neighbors, n_threads)
-        return neighbor_graph(edge_lengths(metric, apart), neighbors)
+        lengths = edge_lengths(metric, apart)
+        return neighbor_graph(lengths, neighbors), lengths[:, -1].copy()
     scaled = _reach(settings, points.exponent)
     try:
         lists = RadiusSearch(points.points).lists(points.points, scaled, n_threads)
@@ -200,7 +228,7 @@ def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> Sp
     starts = np.repeat(np.arange(len(points.points)), np.diff(lists.offsets))
     others = starts != lists.indices
     lengths = edge_lengths(metric, lists.distances[others])
-    return graph_from_edges(len(points.points), starts[others], lists.indices[others], lengths)
+    return graph_from_edges(len(points.points), starts[others], lists.indices[others], lengths), None
 
 
 def _chosen(settings: Settings, network: Network, kept: IntArray, seed: int) -> IntArray:
@@ -224,7 +252,11 @@ def _entry(settings: Settings, network: Network, kept: IntArray) -> Entry:
     search = NeighborSearch(points[kept])
     known = metric, exponent, search, labels[kept], dropped, labels[~is_kept]
     if settings.radius is None:
-        return NearPoints(*known, settings.n_neighbors)
+        takers = None
+        if settings.new_edges == BOTH and network.reach is not None:
+            reach = network.reach[kept]
+            takers = Takers(TakerSearch(search.points, reaching_chords(metric, reach)), reach)
+        return NearPoints(*known, settings.n_neighbors, takers=takers)
     return NearPoints(*known, 1, RadiusSearch(search.points), _reach(settings, exponent))
 
 

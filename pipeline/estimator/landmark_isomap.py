@@ -76,6 +76,9 @@ class LandmarkIsomap(FittedResults):
         others by kernel semi-least squares; None calls it for all.
     spread : also compute the column `spread` of the tables, how far each row's projection hangs on single landmarks; of
         isomap, kernel-isomap, mds and kernel-mds, by projection or restricted.
+    new_edges : of isomap and kernel-isomap, the edges of a new row: "both", to its nearest neighbors and to all points
+        that would take it for one of theirs, as if the graph had been made with it; or "own", only to its nearest
+        neighbors, as in scikit-learn.
     shortcuts : of isomap and kernel-isomap, what to do with likely short circuits of the graph, long edges across gaps
         that many shortest paths use: "report" them (a ShortcutWarning and `short_circuits_`), or also "cut" them.
     plugins : names of modules whose plugins add methods or landmark choices.
@@ -122,6 +125,7 @@ class LandmarkIsomap(FittedResults):
         extension: str = "auto",
         component_policy: ComponentPolicy = "bridge",
         shortcuts: str = "report",
+        new_edges: str = "both",
         metric: str | Comparing = "euclidean",
         diagonal_weight: DiagonalWeight = 1.0,
         random_state: Any = None,
@@ -143,7 +147,7 @@ class LandmarkIsomap(FittedResults):
         plugins: tuple[str, ...] = (),
     ) -> None:
         self.n_neighbors, self.radius = n_neighbors, radius
-        self.component_policy, self.shortcuts = component_policy, shortcuts
+        self.component_policy, self.shortcuts, self.new_edges = component_policy, shortcuts, new_edges
         self.n_components, self.n_landmarks, self.landmark_selection = n_components, n_landmarks, landmark_selection
         self.method, self.extension, self.diagonal_weight = method, extension, diagonal_weight
         self.metric, self.precomputed, self.landmark_indices = metric, precomputed, landmark_indices

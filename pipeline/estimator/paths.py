@@ -13,13 +13,18 @@ from pipeline.numerics import checks
 from pipeline.numerics.checks import Entries
 from pipeline.numerics.geodesics.rows import bound_between, lengths_between, rows_through_lists, with_new_nodes
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
-from pipeline.numerics.landmarks.sampling import drawn
+from pipeline.numerics.landmarks.sampling import calibrating, drawn
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, lists_of
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
 
 class Entry(ABC):
     """How new rows reach the nodes (u,) that are embedded. Lengths are in units of 2^exponent of the user's."""
+
+    @property
+    def calibrates_rows(self) -> bool:
+        """Whether nodes have the edges that they would have as new rows."""
+        return False
 
     def check(self, rows: Any) -> None:  # noqa: B027  some take any row
         """Refuse new rows that cannot be placed."""
@@ -112,12 +117,8 @@ class GeodesicSpace(Space):
         return self.entry.with_edges(apart, rows[kept], lists)
 
     def _along_paths(self, lists: RadiusLists) -> FloatArray:
-        # Lists of one length, in which the nearest stands in for those that a shorter list lacks.
-        places = np.arange(lists.sizes.max(initial=1))
-        places = lists.offsets[:-1, None] + np.where(places < lists.sizes[:, None], places, 0)
-        lengths, nodes = lists.distances[places], lists.indices[places]
         graph = PathGraph(self.graph.indptr.astype(np.int64), self.graph.indices, self.graph.data)
-        return lengths_between(PathSearch(with_new_nodes(graph, lengths, nodes)), graph.n_nodes, lengths, nodes)
+        return lengths_between(PathSearch(with_new_nodes(graph, lists)), graph.n_nodes, lists)
 
     def between_as_given(self, given: FloatArray, rows: Any) -> FloatArray:
         return np.asarray(np.ldexp(exact_dissimilarities(Entries("between", given)), -self.embedder.exponent))
@@ -128,6 +129,8 @@ class GeodesicSpace(Space):
 
     def trust_as_new(self, fitted: Fitted, seed: int, n_threads: int) -> FloatArray:
         """Rows that are left out of the graph, so that paths to them go through their neighbors."""
+        if self.entry.calibrates_rows:
+            return self._trust_of_rows(fitted, seed, n_threads)
         places = fitted.place_of[drawn(np.arange(len(fitted.place_of)), len(fitted.place_of), seed)]
         nodes, embedder = places[places >= 0], self.embedder
         parts = []
@@ -137,6 +140,15 @@ class GeodesicSpace(Space):
             columns = embedder.columns(answer, lists.distances[lists.offsets[:-1]])
             parts.append(np.stack([columns[name] for name in embedder.trust_names], axis=1))
         return np.concatenate(parts)
+
+    def _trust_of_rows(self, fitted: Fitted, seed: int, n_threads: int) -> FloatArray:
+        """The columns of rows as they are, which is what they would have as new ones; of landmarks, whose distances to
+        themselves are 0, only where every row is one."""
+        rows = np.flatnonzero(fitted.place_of >= 0)
+        like_new, landmarks = calibrating(rows, len(fitted.place_of), seed, fitted.landmarks)
+        columns = self.embedder.columns(fitted.answer, self.nearest_of_points(n_threads))
+        trust = np.stack([columns[name] for name in self.embedder.trust_names], axis=1)
+        return np.asarray(trust[fitted.place_of[rows[like_new if like_new.any() else landmarks]]])
 
 
 def require_edge_lengths(X: SparseArray) -> None:

@@ -28,7 +28,10 @@ PRECOMPUTED = "precomputed"
 # What may be precomputed where there is no graph.
 GIVEN = (DISSIMILARITIES, SIMILARITIES)
 # What stands where a method has no use for a parameter; None for those that are not here.
-UNUSED = {"kernel": "rbf", "shortcuts": "report", "degree": 3, "constant": 1.0, "regularization": 1e-3, "n_init": 1}
+UNUSED = {
+    **{"kernel": "rbf", "shortcuts": "report", "new_edges": "both"},
+    **{"degree": 3, "constant": 1.0, "regularization": 1e-3, "n_init": 1},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,7 @@ class Settings:
     extension: str
     component_policy: ComponentPolicy
     shortcuts: str
+    new_edges: str
     metric: str | Comparing
     diagonal_weight: DiagonalWeight
     n_jobs: int | None
@@ -157,6 +161,7 @@ class Settings:
         methods.one_of("landmark_selection", self.landmark_selection, methods.landmark_choices())
         methods.one_of("component_policy", self.component_policy, POLICIES)
         methods.one_of("shortcuts", self.shortcuts, methods.SHORTCUTS)
+        methods.require_new_edges(self.new_edges, self.radius)
         methods.resolved_extension(self.method, self.extension)
         if not (self.is_geodesic and self.is_precomputed):
             methods.require_metric(self.method, self.metric)

@@ -221,9 +221,8 @@ def _require_fitting(settings: ExtendSettings, space: Space, source: AnySource) 
 
 
 def _require_used(settings: ExtendSettings, space: Space) -> None:
-    """Refuse what needs both answers or neighbor lists of the same length, and similarities that nothing uses."""
+    """Refuse what needs both answers, and similarities that nothing uses."""
     told = fitted_settings(space)
-    is_ragged = isinstance(space, GraphSpace) and (space.is_precomputed or space.radius is not None)
     for name in ("joint", "arc"):
         value = getattr(settings, name)
         if value is not None and not space.answers.is_classical:
@@ -231,11 +230,6 @@ def _require_used(settings: ExtendSettings, space: Space) -> None:
                 f"{name}={value} does not go with the fitted run: method={told.method!r} with "
                 f"extension={told.chosen_extension!r} places points in one way only; {name} needs both the projection "
                 "and the restricted reconstruction, which isomap, kernel-isomap, mds and kernel-mds have."
-            )
-        if value is not None and is_ragged:
-            raise InvalidInputError(
-                f"{name}={value} is only there for runs with n_neighbors; {settings.store!r} was fitted by a radius or "
-                "on a graph: leave it out."
             )
     if settings.joint is not None:
         _require_distances_between(settings, space, told)

@@ -150,7 +150,7 @@ def extension_costs(space: Space, partition_bytes: int) -> dict[str, Cost]:
     row = 0 if space.is_precomputed else n_columns * space.point_dtype.itemsize
     rows = max(GRAIN_ROWS, partition_bytes // bytes_of_new_row(row, space))
     shape = replace(shape, n_rows=rows, rows_each=rows, row_bytes=row)
-    shape = replace(shape, edges_from="given", n_nodes=space.n_nodes, n_neighbors=space.n_neighbors)
+    shape = replace(shape, edges_from="given", n_nodes=space.n_nodes, n_neighbors=space.edges_each)
     if space.is_precomputed:
         return costs_of((LoadNewNodes, JoinNewNodes, *PLACED), shape)
     n_axes, n_cells = int(space.stages["order"].figures["n_columns"]), int(space.stages["cells"].figures["n_cells"])

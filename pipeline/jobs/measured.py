@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline.jobs.batches import AnyBatch, fitted_settings, own_key_of
 from pipeline.jobs.job import Runner
 from pipeline.jobs.plan import assumed, cut_rows, evaluated_count, kernel_choice, landmark_count, planned_landmarks
-from pipeline.methods import METHODS, SIMILARITIES
+from pipeline.methods import BOTH, METHODS, SIMILARITIES
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import GraphSource, NewNodes
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, partitions_of
@@ -43,8 +43,8 @@ from pipeline.stages.validate import Axes, PreparedSource, ReplayedSource, Valid
 
 # The stages of a fit along a graph of neighbors up to distances to the landmarks, in order.
 ALONG_NEIGHBORS: tuple[type[Stage], ...] = (
-    *(Validate, Axes, graph.Cells, graph.Assign, graph.Order, graph.Probes, graph.Neighbors, graph.Graph),
-    *(graph.Shortcuts, graph.Components, Landmarks, graph.Rows),
+    *(Validate, Axes, graph.Cells, graph.Assign, graph.Order, graph.Probes, graph.Neighbors, graph.Reach),
+    *(graph.Graph, graph.Shortcuts, graph.Components, Landmarks, graph.Rows),
 )
 
 
@@ -56,10 +56,19 @@ def measuring_stages(settings: FitSettings, source: AnySource) -> list[type[Stag
         return [Landmarks, ScanProximities]
     if isinstance(source, ObjectSource):
         return [ScanObjects, Landmarks, *([Subset] if settings.n_evaluated is not None else []), Compare]
-    within = {graph.Probes: graph.RadiusProbes, graph.Neighbors: None, graph.Graph: graph.RadiusGraph}
+    within = {
+        graph.Probes: graph.RadiusProbes,
+        graph.Neighbors: None,
+        graph.Reach: None,
+        graph.Graph: graph.RadiusGraph,
+    }
     measuring = ALONG_NEIGHBORS[2:] if settings.is_geodesic else (Landmarks,)
     stages: tuple[type[Stage], ...] = (Validate, Axes, AutomaticComponents, *measuring)
-    left_out = {Axes: settings.pca is None, AutomaticComponents: settings.n_components != "auto"}
+    left_out = {
+        Axes: settings.pca is None,
+        AutomaticComponents: settings.n_components != "auto",
+        graph.Reach: settings.new_edges != BOTH,
+    }
     chosen = [stage if settings.radius is None else within.get(stage, stage) for stage in stages]
     return [stage for stage in chosen if stage is not None and not left_out.get(stage)]
 
@@ -154,6 +163,7 @@ class Joined:
     exponent: int
     edges_from: str
     metric: str = "euclidean"
+    reach: Outcome | None = None
 
 
 def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measured:
@@ -166,7 +176,8 @@ def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measu
     m = landmark_count(settings, int(components.figures["n_kept"]), "distinct points are embedded")
     landmarks = _chosen(settings, NodeCandidates(cells, ordered, edges, components), m, done)
     rows = done(graph.Rows(ordered, joined.neighbors, edges, components, landmarks))
-    provider = GeodesicRows(cells, ordered, joined.neighbors, edges, components, rows, joined.exponent, joined.metric)
+    chosen, units = (components, landmarks, rows), (joined.exponent, joined.metric, joined.reach)
+    provider = GeodesicRows(cells, ordered, joined.neighbors, edges, *chosen, *units)
     return Measured(provider, landmarks, joined.partitions, settings.components)
 
 
@@ -184,7 +195,9 @@ def _joined_points(settings: FitSettings, data: PreparedSource, cut: RowPartitio
     k = settings.n_neighbors
     probes = done(graph.Probes(cells, ordered, k, seed, settings.recall))
     neighbors = done(graph.Neighbors(cells, ordered, probes, k, seed, metric))
-    return Joined(cells, ordered, neighbors, done(graph.Graph(ordered, neighbors)), cut, exponent, "neighbors", metric)
+    reach = done(graph.Reach(ordered, neighbors)) if settings.new_edges == BOTH else None
+    edges = done(graph.Graph(ordered, neighbors))
+    return Joined(cells, ordered, neighbors, edges, cut, exponent, "neighbors", metric, reach)
 
 
 def _precomputed_graph(settings: FitSettings, source: GraphSource, done: Runner) -> Joined:
@@ -267,10 +280,10 @@ def _new_nodes(
     """New nodes of a graph of the user's, each with its edges."""
     cut = cut_rows(source.n_nodes, bytes_of_new_row(0, space), settings.partition_mib)
     joined = done(graph.JoinNewNodes(space, done(graph.LoadNewNodes(source, settings.missing)), cut))
-    return SearchedRows(space, joined, joined), cut
+    return SearchedRows(space, joined, joined, bool(settings.joint or settings.arc)), cut
 
 
 def bytes_of_new_row(own: int, space: GraphSpace) -> int:
     """Bytes that a new row counts, of which `own` are its data: its neighbors and results may take more."""
     results = len(space.answers.coordinates) * space.answers.n_components + len(space.published_columns)
-    return own + 12 * space.n_neighbors + 8 * results
+    return own + 12 * space.edges_each + 8 * results

@@ -18,6 +18,7 @@ from pipeline.stages.graph.anchors import (
     AnchorLandmarks,
     AnchorOrder,
     AnchorProbes,
+    AnchorReach,
     AnchorRows,
     Anchors,
     Copied,
@@ -37,7 +38,8 @@ LEAST_LEFT = 500
 MOST_SEARCHED = 50_000
 # Every stage that a model may have, in order.
 STAGES = (
-    *("anchors", "validate", "axes", "cells", "order", "neighbors", "rows", "landmarks", "graph", "components"),
+    *("anchors", "validate", "axes", "cells", "order", "neighbors", "reach", "rows", "landmarks"),
+    *("graph", "components"),
     *("subset", "model", "register", "calibrate", "accuracy"),
 )
 # Stages whose results place new rows, where these are compared with the landmarks directly.
@@ -177,6 +179,8 @@ def _anchored(job: ExportJob, space: GraphSpace, run_landmarks: Outcome, n_ancho
     ordered = done(AnchorOrder(space, anchors, cells))
     recall = 1.0 if n_anchors <= MOST_SEARCHED else float(space.settings["recall"])
     probes = done(AnchorProbes(cells, ordered, space.n_neighbors, int(space.settings["seed"]), recall))
+    if space.reach is not None:
+        done(AnchorReach(space, cells, ordered, probes))
     rows = done(AnchorRows(space, ordered))
     landmarks = done(AnchorLandmarks(run_landmarks, ordered))
     graph = done(AnchorGraph(space, cells, ordered, probes, landmarks, rows))

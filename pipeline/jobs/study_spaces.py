@@ -24,11 +24,13 @@ from pipeline.numerics.geodesics.graph import (
     collapse_duplicates,
     neighbor_graph,
 )
-from pipeline.numerics.geodesics.rows import each_search, rows_through_neighbors, shortest_path_rows
+from pipeline.numerics.geodesics.rows import each_search, rows_through_lists, shortest_path_rows
 from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_rows
 from pipeline.numerics.landmarks.sampling import random_landmarks
 from pipeline.numerics.landmarks.weights import NearestLandmarks, landmark_counts
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
+from pipeline.numerics.neighbors.radius import RadiusLists
+from pipeline.numerics.neighbors.takers import TakerSearch, of_edges, reaching_chords, with_takers
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.settings import StudySettings
 from pipeline.sources import Source
@@ -201,21 +203,30 @@ class Paths:
         """What is needed of some training points, rising, that may become landmarks."""
         nodes = self.nodes(n_neighbors)
         apart, places = NeighborSearch(self._points[nodes]).query(self._points[self._n :], n_neighbors, self._n_jobs)
-        neighbors, to_neighbors = nodes[places], edge_lengths(self._metric, apart)
+        lists = self._joined(n_neighbors, nodes, apart, places)
         between = np.empty((len(candidates), len(candidates)))
-        to_candidates = np.empty((len(neighbors), len(candidates)))
+        to_candidates = np.empty((len(apart), len(candidates)))
         counted = nodes if self._are_counted else nodes[:0]
         training = np.empty((len(counted), len(candidates)), np.float32)
 
         def take(batch: IntArray, lengths: FloatArray, place_of: IntArray) -> None:
             training[:, batch] = lengths[place_of[counted]]
             between[batch] = lengths[place_of[candidates]].T
-            to_candidates[:, batch] = rows_through_neighbors(to_neighbors, place_of[neighbors], lengths)
+            to_candidates[:, batch] = rows_through_lists(lists._replace(indices=place_of[lists.indices]), lengths)
 
         each_search(self._connected[n_neighbors].graph, candidates, take, self._n_jobs)
         among, reached = self._among(n_neighbors)
         placed = reached & self._nearest_are_kept(nodes, apart[:, 0])
         return Measured(between, to_candidates, among, placed, training, np.searchsorted(nodes, candidates))
+
+    def _joined(self, n_neighbors: int, nodes: IntArray, apart: FloatArray, places: IntArray) -> RadiusLists:
+        """The edges of the held-out points: to their nearest nodes, and to those that take them."""
+        reach = edge_lengths(self._metric, self._lists[0][nodes, n_neighbors - 1])
+        search = TakerSearch(self._points[nodes], reaching_chords(self._metric, reach))
+        found = search.pairs(self._points[self._n :], self._n_jobs)
+        found = of_edges(found, edge_lengths(self._metric, found.distances), reach)
+        lists = with_takers(edge_lengths(self._metric, apart), places, found)
+        return lists._replace(indices=nodes[lists.indices])
 
     def _among(self, n_neighbors: int) -> tuple[FloatArray, BoolArray]:
         connected = self._graph(self._points, self._lists_of_all, n_neighbors)

@@ -36,7 +36,7 @@ from pipeline.settings.base import (
 # Row and node number share the 63 bits of a key in the neighbor search.
 MOST_ROWS = 2**31
 # Settings that earlier states of this version did not have, with defaults that change nothing.
-LATER = ("plugins", "landmark_weights", "spread", "shortcuts")
+LATER = ("plugins", "landmark_weights", "spread", "shortcuts", "new_edges")
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
 
@@ -229,6 +229,12 @@ class FitSettings(MethodSettings, JobSettings):
         "report",
         "Likely short circuits, long edges of the graph that many shortest paths use: report them, or also cut them.",
     )
+    new_edges: Literal["both", "own"] = option(
+        GRAPH,
+        "both",
+        "Edges of a new row to fitted ones: both (to its nearest neighbors, and to all rows that would take it for one "
+        "of theirs), own (only the former, as in scikit-learn).",
+    )
     n_landmarks: int | Literal["auto"] = option(
         LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 x (n_components + 1)."
     )
@@ -272,6 +278,7 @@ class FitSettings(MethodSettings, JobSettings):
     def check_choices(self) -> None:
         """Refuse choices that do not go together, before anything is opened."""
         super().check_choices()
+        methods.require_new_edges(self.new_edges, self.radius)
         if self.n_components == "auto":
             methods.require_estimable(self.method, self.input, self.metric, self.kernel)
         if self.spread:

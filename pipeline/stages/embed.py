@@ -238,9 +238,9 @@ class Embed(PlacingStage):
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         groups, placing = sorted(figures), self.placing
         arrays = {name: gathered(ledger, f"sample_{name}", groups) for name in self._sample_names}
-        if placing.provider.in_row_order:
+        if placing.provider.calibrates_rows:
             arrays |= calibration_of_groups(ledger, groups)
-        else:
+        if not placing.provider.in_row_order:
             arrays["counts"] = np.stack([ledger.part("counts", group).read() for group in groups])
         arrays["sketches"], found = merged_sketches(gathered(ledger, "sketches", groups), placing.columns)
         report: Json = {"n_embedded": total(figures, "n_embedded")}

@@ -40,9 +40,10 @@ MOST_IN_DIMENSION = 20_000
 class Calibrate(PlacingStage, SingleStage):
     """Each trust column of training rows taken as if they were new, in the user's units, in ascending order.
 
-    The columns of fitted points would not do: along a graph a fitted point is its own nearest neighbor. Nor is a point
-    that is left out quite like a new one, so the columns are also found with one neighbor fewer: how far that moves
-    their distributions is the margin within which a batch counts as like the training rows.
+    Along a graph whose new points have only their own edges, those of fitted points would not do: they reach the
+    landmarks over edges of others too. Nor is a point that is left out quite like a new one, so the columns are also
+    found with one neighbor fewer: how far that moves their distributions is the margin within which a batch counts as
+    like the training rows.
     """
 
     placing: Placing
@@ -54,7 +55,7 @@ class Calibrate(PlacingStage, SingleStage):
         return {**own, **self.placing.on_request, **super().settings()}
 
     def inputs(self) -> list[str]:
-        read = self.embedded if self.placing.provider.in_row_order else self.placing.model
+        read = self.embedded if self.placing.provider.calibrates_rows else self.placing.model
         return [*super().inputs(), read.ledger.digest]
 
     def result(self) -> Result:
@@ -64,18 +65,20 @@ class Calibrate(PlacingStage, SingleStage):
         scale = {"coordinate_exponent": placing.coordinate_exponent} if placing.provider.in_row_order else {}
         return {**figures, **units, **scale}, arrays
 
-    def _columns_as_new(self) -> tuple[FloatArray, FloatArray]:
-        """Trust columns (h, t) of fitted rows taken as if they were new, and those over one neighbor fewer."""
-        placing, held = self.placing, self.placing.provider.held_out()
+    def _columns_as_new(self) -> list[FloatArray]:
+        """Trust columns (h, t) of fitted rows taken as if they were new; of some over their own neighbors, and over one
+        fewer."""
+        placing, held, found = self.placing, self.placing.provider.held_out(), []
+        if placing.provider.calibrates_rows:
+            found.append(self.embedded.ledger.read("calibration").read())
         if held is None:
-            columns = self.embedded.ledger.read("calibration").read()
-            return columns, columns
+            return 3 * found
         both = [placing.answers.begin(len(held.nearest)) for _ in range(2)]
         for lengths in held.batches:
             for way, sums in enumerate(both):
                 sums.add(np.ascontiguousarray(lengths[:, way]))
-        columns, fewer = (placing.trust(sums.answer(), held.nearest) for sums in both)
-        return columns, fewer
+        own, fewer = (placing.trust(sums.answer(), held.nearest) for sums in both)
+        return [*(found or [own]), own, fewer]
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -86,16 +89,17 @@ class Calibrate(PlacingStage, SingleStage):
         return Cost(MOST_HELD_OUT * each, 0.02 + (5e-9 + 1e-9 * d) * n * m, 32 * n)
 
 
-def calibrated(names: tuple[str, ...], columns: FloatArray, fewer: FloatArray) -> Result:
+def calibrated(names: tuple[str, ...], columns: FloatArray, own: FloatArray, fewer: FloatArray) -> Result:
     """The trust columns (h, t) of rows taken as new, in ascending order, with their quantiles and margins.
 
-    `fewer` are the columns that the rows have over one neighbor fewer.
+    `own` and `fewer` are the columns that rows have over their own neighbors and over one fewer.
     """
     margins, found, arrays = {}, {}, {}
-    for name, column, other in zip(names, np.sort(columns, axis=0).T, np.sort(fewer, axis=0).T, strict=True):
+    ordered = (np.sort(values, axis=0).T for values in (columns, own, fewer))
+    for name, column, all_, other in zip(names, *ordered, strict=True):
         arrays[name] = np.ascontiguousarray(column)
-        counts = gap_counts(column, other, np.ones(len(other), dtype=np.int64))
-        margins[name] = largest_gap(column, counts)
+        counts = gap_counts(all_, other, np.ones(len(other), dtype=np.int64))
+        margins[name] = largest_gap(all_, counts)
         found[name] = dict(zip(map(str, SHARES), np.quantile(column, SHARES).tolist(), strict=True))
     return {"n_rows": len(columns), "quantiles": found, "margins": margins}, arrays
 

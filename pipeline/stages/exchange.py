@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.numerics.neighbors.radius import RadiusLists, joined_lists
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.stage import Outcome, RowStage
 from pipeline.store.arrays import RowArray
@@ -14,6 +15,7 @@ from pipeline.types import AnyArray, IntArray
 
 # A stored chunk where others read slices of a partition: the least that a slice costs. Smaller ones cost files.
 EXCHANGE_BYTES = 1 << 17
+NO_EDGES = np.empty(0, np.int64), np.empty(0)
 # Said by stages that never left the order of the source: their groups are its partitions.
 IN_ROW_ORDER = "in_row_order"
 
@@ -40,6 +42,18 @@ def write_in_row_order(
     rows, node_of = (ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
     names = write_rows(ledger, group, rows, partitions, {})
     return names + ledger.write_taken(group, nodes, node_of[np.argsort(rows)], EXCHANGE_BYTES)
+
+
+# Edges of new rows: where those of each row begin, to which nodes they lead, how long they are.
+LISTS = ("list_begins", "list_nodes", "list_lengths")
+
+
+def write_lists_in_row_order(ledger: StageLedger, group: int, ordered: Outcome, lists: RadiusLists) -> list[str]:
+    """The lists of a group's nodes, for the source rows that they stand for, rows rising."""
+    rows, node_of = (ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
+    of_rows = lists.of(node_of[np.argsort(rows)])
+    arrays = of_rows.offsets, of_rows.indices.astype(np.int32), of_rows.distances
+    return ledger.write_parts(group, dict(zip(LISTS, arrays, strict=True)), EXCHANGE_BYTES)
 
 
 class Column(NamedTuple):
@@ -98,6 +112,23 @@ def rows_in_order(
                 found[name] = np.full((len(wanted), *part.shape[1:]), missing, dtype=part.dtype)
             found[name][rows[first:last] - wanted.start] = part.read(begin + first, begin + last)
     return found
+
+
+def lists_in_order(exchanged: Outcome, partitions: RowPartitions, wanted: range) -> RadiusLists:
+    """The lists of some rows of one partition of the source; empty for rows that no group has."""
+    numbers, parts = [np.arange(len(wanted))], [RadiusLists(np.zeros(len(wanted) + 1, np.int64), *NO_EDGES)]
+    for group, begin, end in _slices(exchanged, wanted.start // partitions.rows_each):
+        rows = exchanged.ledger.part("rows", group).read(begin, end)
+        first, last = (int(place) for place in np.searchsorted(rows, [wanted.start, wanted.stop]))
+        begins, nodes, lengths = (exchanged.ledger.part(name, group) for name in LISTS)
+        offsets = begins.read(begin + first, begin + last + 1)
+        place = int(offsets[0]), int(offsets[-1])
+        numbers.append(rows[first:last] - wanted.start)
+        parts.append(RadiusLists(offsets - place[0], nodes.read(*place), lengths.read(*place)))
+    number_of, places = np.concatenate(numbers), np.empty(len(wanted), np.int64)
+    # What a group has comes after the empty lists of all.
+    places[number_of] = np.arange(len(number_of))
+    return joined_lists(parts).of(places)
 
 
 def _slices(exchanged: Outcome, partition: int) -> Iterator[tuple[int, int, int]]:

@@ -59,7 +59,6 @@ class Place(NewRows):
         provider, placed = self.placing.provider, self.placing.group(partition)
         ranks = ranks_among(self.space.calibration, placed.trust)
         arrays = {"values": np.hstack([placed.coordinates, placed.trust, ranks]), **placed.flags}
-        arrays |= provider.lists(partition, placed.kept)
         names = provider.write(ledger, partition, self.placing.partitions, placed.numbers, arrays)
         trust, counts = placed.trust[placed.kept], placed.counts[placed.kept]
         names += write_watched(ledger, partition, self.space.calibration, trust, counts)

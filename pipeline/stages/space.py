@@ -16,6 +16,7 @@ from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.numerics.extension.spread import SPREAD
 from pipeline.numerics.mds import LandmarkModel, Model
 from pipeline.numerics.models.catalog import model_class
+from pipeline.numerics.neighbors.radius import RadiusLists
 from pipeline.numerics.statistics import ranks_of
 from pipeline.plugins import LOADED, TrustColumn
 from pipeline.stages.graph.graph import kept_nodes
@@ -40,7 +41,7 @@ CENTERS = "centers"
 DIRECT = ("validate", "landmarks", "model", "calibrate"), ("axes", "subset", "rows", "register")
 ALONG_A_GRAPH = (
     ("validate", "cells", "order", "neighbors", "graph", "components", "rows", "model", "calibrate"),
-    ("axes", "register"),
+    ("axes", "register", "reach"),
 )
 # Stages that runs by a radius and runs on a precomputed graph do without: the graph itself has what these have.
 NOT_NEEDED = {"radius": ("neighbors",), "graph": ("cells", "order", "neighbors")}
@@ -160,6 +161,23 @@ class GraphSpace(Space):
     def n_probes(self) -> int:
         """How many cells a point probes for its nearest neighbors."""
         return int(self.stages.get("neighbors", self.stages["graph"]).figures["n_probes"])
+
+    @property
+    def reach(self) -> Outcome | None:
+        """How far new points may be from nodes that take them; None where new points have their own edges only."""
+        return self.stages.get("reach")
+
+    def reach_of_new(self, lists: RadiusLists) -> FloatArray:
+        """How far another new point may be from each with these edges and be joined to it: as its k-th own neighbor,
+        which come first in a list, or the radius."""
+        if self.radius is not None:
+            return np.full(len(lists.sizes), self.radius)
+        return np.asarray(lists.distances[lists.offsets[:-1] + self.n_neighbors - 1])
+
+    @property
+    def edges_each(self) -> int:
+        """About how many edges a new point has."""
+        return self.n_neighbors if self.reach is None else 2 * self.n_neighbors
 
     @property
     def radius(self) -> float | None:

@@ -3,7 +3,7 @@
 Sources near each other along the graph are searched together: every node belongs to the territory of its nearest
 source, and edges across touching territories link their sources; grouping needs only the distances along those links.
 
-A new point has only fitted points as intermediates: delta(new, l) = min over its k neighbors j of ||new - x_j|| + D(l,
+A new point has only fitted points as intermediates: delta(new, l) = min over its neighbors j of ||new - x_j|| + D(l,
 j). Between new points i and j it is the least over fitted a near i and b near j of ||i - a|| + D(a, b) + ||b - j||: new
 points become nodes with outgoing edges only, so paths never pass through other new points. Two new points nearer to
 each other than the farthest neighbor of either would be neighbors in a joint graph, and get the direct distance too.
@@ -241,25 +241,23 @@ def _shorten(least: AnyArray, places: range, indices: AnyArray, distances: AnyAr
     return False
 
 
-def with_new_nodes(graph: PathGraph, distances: FloatArray, neighbors: AnyArray) -> PathGraph:
-    """The graph with p nodes appended, each with edges out to its neighbors (p, k)."""
-    n_new, k = neighbors.shape
-    ends = graph.offsets[-1] + k * np.arange(1, n_new + 1)
+def with_new_nodes(graph: PathGraph, lists: RadiusLists) -> PathGraph:
+    """The graph with p nodes appended, each with edges out to its neighbors."""
     return PathGraph(
-        np.concatenate([graph.offsets, ends]),
-        np.concatenate([graph.targets, neighbors.ravel().astype(graph.targets.dtype)]),
-        np.concatenate([graph.weights, distances.ravel().astype(graph.weights.dtype)]),
+        np.concatenate([graph.offsets, graph.offsets[-1] + lists.offsets[1:]]),
+        np.concatenate([graph.targets, lists.indices.astype(graph.targets.dtype)]),
+        np.concatenate([graph.weights, lists.distances.astype(graph.weights.dtype)]),
     )
 
 
-def lengths_between(search: PathSearch, first: int, distances: FloatArray, neighbors: AnyArray) -> FloatArray:
-    """Path lengths (p, p) between new points, which are the nodes from `first` on and have these neighbors (p, k)."""
-    n_new = len(neighbors)
+def lengths_between(search: PathSearch, first: int, lists: RadiusLists) -> FloatArray:
+    """Path lengths (p, p) between new points, which are the nodes from `first` on and have these neighbors."""
+    n_new = len(lists.sizes)
     between = np.empty((n_new, n_new))
     for start in range(0, n_new, LANES):
         lanes = np.arange(start, min(start + LANES, n_new))
         lengths = search.lengths(first + lanes)[:, : len(lanes)]
-        between[lanes] = (lengths[neighbors] + distances[:, :, None]).min(axis=1).T
+        between[lanes] = rows_through_lists(lists, lengths).T
     between = np.minimum(between, between.T)
     np.fill_diagonal(between, 0.0)
     return between

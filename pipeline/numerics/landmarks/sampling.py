@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
+from pipeline.numerics.neighbors.radius import RadiusLists
 from pipeline.types import AnyArray, BoolArray, FloatArray, HashArray, IntArray
 
 # With this many candidates the covering radius is within a few percent of that on all points.
@@ -208,14 +209,15 @@ def widen(lengths: AnyArray, starts: AnyArray, ends: AnyArray, to_landmarks: Any
                 lengths[edge] = gap
 
 
-def along_the_data(distances: FloatArray, neighbors: IntArray, apart: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Neighbor lists (p, k) of new points with distances along the data, assuming each point is beside its nearest
-    neighbor. `apart` (p, k) bounds from below how far each neighbor is from the nearest; less the distance to the
-    nearest, it bounds the neighbor's distance. A neighbor across a gap is replaced by the nearest. Lists stay
-    sorted."""
-    nearest = distances[:, :1]
-    across = apart > ACROSS * (nearest + distances)
-    lengths = np.where(across, nearest, np.maximum(distances, apart - nearest))
-    order = np.argsort(lengths, axis=1, kind="stable")
-    listed = np.where(across, neighbors[:, :1], neighbors)
-    return np.take_along_axis(lengths, order, axis=1), np.take_along_axis(listed, order, axis=1)
+def along_the_data(lists: RadiusLists, apart: FloatArray) -> RadiusLists:
+    """The edges of new points with lengths along the data, assuming each point is beside its nearest neighbor. `apart`
+    (e,) bounds from below how far each neighbor is from the nearest; less the distance to the nearest, it bounds the
+    neighbor's distance. A neighbor across a gap is replaced by the nearest. Lists stay sorted."""
+    firsts = np.repeat(lists.offsets[:-1], lists.sizes)
+    nearest = lists.distances[firsts]
+    across = apart > ACROSS * (nearest + lists.distances)
+    lengths = np.where(across, nearest, np.maximum(lists.distances, apart - nearest))
+    # Stable: edges that tie stay in their order.
+    order = np.lexsort((lengths, firsts))
+    listed = np.where(across, lists.indices[firsts], lists.indices)
+    return RadiusLists(lists.offsets, listed[order], lengths[order])

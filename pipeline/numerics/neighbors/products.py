@@ -8,7 +8,7 @@ Lists of nearest points are sorted by distance, ties by row; the result does not
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -146,21 +146,41 @@ class Portion:
     them; longest: the distance of the farthest from it."""
 
     def __init__(self, points: AnyArray, rows: IntArray, center: FloatArray, longest: float) -> None:
-        self._points, self._rows = points, rows
+        self.points, self.rows = points, rows
         self._center, self._longest = center, longest
-        self._exponent = max(LEAST_EXPONENT, math.frexp(longest)[1])
-        self._factors = _factors(points, center, math.ldexp(1.0, -self._exponent))
+        self.exponent = max(LEAST_EXPONENT, math.frexp(longest)[1])
+        self._factors = _factors(points, center, math.ldexp(1.0, -self.exponent))
 
     def refine(
-        self, queries: AnyArray, own: IntArray, distances: FloatArray, found: IntArray, among: IntArray | None = None
+        self,
+        queries: AnyArray,
+        own: IntArray,
+        distances: FloatArray,
+        found: IntArray,
+        among: IntArray | None = None,
+        at_least: float = 0.0,
+        also: "Callable[[IntArray, Room], None] | None" = None,
     ) -> None:
-        """Insert these points into the lists of the k nearest of all queries, or of those `among` them, in place."""
+        """Insert these points into the lists of the k nearest of all queries, or of those `among` them, in place.
+
+        `also` is called with each block of queries that may have points as near as their k-th or within `at_least`,
+        and with the products of these.
+        """
         chosen = np.arange(len(queries)) if among is None else among
-        step = max(1, min(len(chosen), BLOCK_ENTRIES // len(self._points)))
+        for block, room in self.blocks(queries, chosen, distances[:, -1], at_least):
+            _refine_block(self.points, self.rows, queries, own, block, room, (distances, found))
+            if also is not None:
+                also(block, room)
+
+    def blocks(
+        self, queries: AnyArray, among: IntArray, limits: FloatArray, at_least: float = 0.0
+    ) -> Iterator[tuple[IntArray, "Room"]]:
+        """Those queries that may have points within their limits (p,) or `at_least`, some at a time, with their
+        products. The room is the same each time."""
+        step = max(1, min(len(among), BLOCK_ENTRIES // len(self.points)))
         room = self.room(step)
-        for first in range(0, len(chosen), step):
-            block = self.multiply(queries, chosen[first : first + step], distances[:, -1], room)
-            _refine_block(self._points, self._rows, queries, own, block, room, (distances, found))
+        for first in range(0, len(among), step):
+            yield self.multiply(queries, among[first : first + step], limits, room, at_least), room
 
     def room(self, n_queries: int) -> Room:
         n_points, n_factors = self._factors.shape
@@ -171,9 +191,12 @@ class Portion:
             np.empty((n_queries, 3)),
         )
 
-    def multiply(self, queries: AnyArray, among: IntArray, limits: FloatArray, room: Room) -> IntArray:
-        """Fill in products and bounds of those queries that may have points within their limits (p,); return them."""
-        n_near = _convert_queries(queries, among, limits, self._center, self._exponent, self._longest, room)
+    def multiply(
+        self, queries: AnyArray, among: IntArray, limits: FloatArray, room: Room, at_least: float = 0.0
+    ) -> IntArray:
+        """Fill in products and bounds of those queries that may have points within their limits (p,), or `at_least`;
+        return them."""
+        n_near = _convert_queries(queries, among, limits, at_least, self._center, self.exponent, self._longest, room)
         np.matmul(room.factors[:n_near], self._factors.T, out=room.products[:n_near])
         return room.near[:n_near]
 
@@ -211,7 +234,14 @@ def _factors(points: AnyArray, center: AnyArray, scale: float) -> AnyArray:
 
 @compiled
 def _convert_queries(
-    queries: AnyArray, among: AnyArray, limits: AnyArray, center: AnyArray, exponent: int, longest: float, room: Room
+    queries: AnyArray,
+    among: AnyArray,
+    limits: AnyArray,
+    at_least: float,
+    center: AnyArray,
+    exponent: int,
+    longest: float,
+    room: Room,
 ) -> int:
     """Fill in the queries that may have points within their limits; return how many. A query longer than all points is
     scaled by its own length, so nothing overflows."""
@@ -220,7 +250,7 @@ def _convert_queries(
         query, row = queries[i], room.factors[n_near]
         square = _squared_length(query, center)
         length = math.sqrt(square)
-        if length - longest > limits[i] + 4.0 * DOUBLE * (n_columns + 8) * (length + longest):
+        if length - longest > max(limits[i], at_least) + 4.0 * DOUBLE * (n_columns + 8) * (length + longest):
             continue
         own_exponent = max(exponent, math.frexp(max(length, longest))[1])
         scale = math.ldexp(1.0, -own_exponent)

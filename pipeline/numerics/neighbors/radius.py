@@ -186,6 +186,15 @@ def even_lists(distances: FloatArray, indices: AnyArray) -> RadiusLists:
     return RadiusLists(offsets, indices.ravel(), distances.ravel())
 
 
+def without_last(lists: RadiusLists) -> RadiusLists:
+    """The lists without the farthest neighbor of each query that has another."""
+    last = lists.offsets[1:][lists.sizes > 1] - 1
+    left = np.ones(len(lists.indices), dtype=np.bool_)
+    left[last] = False
+    offsets = np.concatenate([[0], np.cumsum(np.where(lists.sizes > 1, lists.sizes - 1, lists.sizes))])
+    return RadiusLists(offsets, lists.indices[left], lists.distances[left])
+
+
 def joined_lists(parts: list[RadiusLists]) -> RadiusLists:
     """The lists of consecutive batches of queries, concatenated."""
     sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]

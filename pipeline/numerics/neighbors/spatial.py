@@ -113,19 +113,20 @@ ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 
 @compiled
 def within_reach(centers: AnyArray, probes: AnyArray, apart: AnyArray, limits: AnyArray) -> BoolArray:
-    """Whether cells (p, c) may hold a point within the limit (p,) of each query. probes (p, c): numbers of cells, the
+    """Whether cells (p, c) may hold a point within the limit (p, c) of each query. probes (p, c): numbers of cells, the
     nearest first. apart (p, c): the query's distances to their centers."""
     reached = np.ones(probes.shape, dtype=np.bool_)
     rounding = ROUNDING * (centers.shape[1] + 8)
     for i in range(len(probes)):
-        if not np.isfinite(limits[i]):
-            continue
         for j in range(1, probes.shape[1]):
+            limit = limits[i, j]
+            if not np.isfinite(limit):
+                continue
             gap = apart[i, j] ** 2 - apart[i, 0] ** 2
             # Distances are rounded, including those by which points were assigned to cells.
-            slack = rounding * (limits[i] + apart[i, j]) ** 2
+            slack = rounding * (limit + apart[i, j]) ** 2
             between = distance_of_rows(centers, probes[i, j], centers, probes[i, 0])
-            reached[i, j] = gap <= 2.0 * limits[i] * between + slack
+            reached[i, j] = gap <= 2.0 * limit * between + slack
     return reached
 
 

@@ -28,6 +28,7 @@ from pipeline.numerics.neighbors.spatial import (
 from pipeline.stages.graph.graph import LISTED_COMPONENTS, group_bounds
 from pipeline.stages.graph.neighbors import Probes, neighbors_by_cells, neighbors_by_trees
 from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
+from pipeline.stages.graph.reach import greatest_of_cells
 from pipeline.stages.graph.rows import BatchedRows, nodes_per_chunk, row_batches
 from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome, Result, SingleStage, written
@@ -215,12 +216,44 @@ def run_nodes(space: GraphSpace) -> OrderedNodes:
     return OrderedNodes(space.stages["cells"], space.stages["order"])
 
 
+def nearest_anchors(
+    space: GraphSpace, cells: Outcome, ordered: Outcome, probes: Outcome
+) -> tuple[FloatArray, IntArray]:
+    """Distances (n, k) by the metric and keys (n, k) of the anchors nearest to every anchor."""
+    few = ordered.figures["n_columns"] <= FEW_DIMENSIONS
+    search = neighbors_by_trees if few else partial(neighbors_by_cells, probes.figures["n_probes"])
+    apart, found = search(OrderedNodes(cells, ordered), 0, space.n_neighbors)
+    return edge_lengths(space.metric, apart), found
+
+
 def taken(array: RowArray, numbers: IntArray) -> AnyArray:
     """Single rows of an array, in any order."""
     order = np.argsort(numbers)
     rows = np.empty((len(numbers), *array.shape[1:]), dtype=array.dtype)
     rows[order] = array.take(numbers[order])
     return rows
+
+
+@dataclass(frozen=True)
+class AnchorReach(OneGroup):
+    """How far the k-th nearest other anchor of every anchor is."""
+
+    space: GraphSpace
+    cells: Outcome
+    ordered: Outcome
+    probes: Outcome
+    name = "reach"
+    of_group = ("reach",)
+    reads = ("probes",)
+
+    def settings(self) -> Json:
+        return {"n_neighbors": self.space.n_neighbors}
+
+    def result(self) -> Result:
+        apart, _ = nearest_anchors(self.space, self.cells, self.ordered, self.probes)
+        reach = apart[:, -1].copy()
+        sizes = self.ordered.ledger.read("cell_sizes").read()
+        return {}, {"reach": reach, "reach_of_cells": greatest_of_cells(reach, sizes)}
 
 
 EdgeList = tuple[IntArray, IntArray, FloatArray]
@@ -280,10 +313,8 @@ class AnchorGraph(OneGroup):
 
     def _near(self, labels: IntArray) -> EdgeList:
         """Edges to the k nearest; none between what the run kept apart."""
-        few = self.ordered.figures["n_columns"] <= FEW_DIMENSIONS
-        search = neighbors_by_trees if few else partial(neighbors_by_cells, self.probes.figures["n_probes"])
-        apart, found = search(OrderedNodes(self.cells, self.ordered), 0, self.space.n_neighbors)
-        weights = edge_lengths(self.space.metric, apart).ravel().copy()
+        apart, found = nearest_anchors(self.space, self.cells, self.ordered, self.probes)
+        weights = apart.ravel().copy()
         starts, ends = np.repeat(np.arange(len(found)), found.shape[1]), (found & NODE_BITS).ravel()
         if self.space.kept is not None:
             together = labels[starts] == labels[ends]

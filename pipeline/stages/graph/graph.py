@@ -187,6 +187,13 @@ def rising_lists(n_nodes: int, pairs: Pairs) -> RadiusLists:
     return RadiusLists(offsets, pairs.points[order], pairs.distances[order])
 
 
+def emptied(lists: RadiusLists, chosen: BoolArray) -> RadiusLists:
+    """The lists, those that are chosen (q,) without any neighbors."""
+    left = np.repeat(~chosen, lists.sizes)
+    offsets = np.concatenate([[0], np.cumsum(np.where(chosen, 0, lists.sizes))])
+    return RadiusLists(offsets, lists.indices[left], lists.distances[left])
+
+
 def nearest_in_lists(lists: RadiusLists) -> FloatArray:
     """The least distance (n,) of each list, in whatever order; infinite where it is empty."""
     nearest, full = np.full(len(lists.offsets) - 1, np.inf), lists.sizes > 0

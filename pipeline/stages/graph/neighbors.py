@@ -37,6 +37,7 @@ from pipeline.stages.graph.partition import (
     empty_lists,
     node_keys,
 )
+from pipeline.stages.graph.reach import Takers
 from pipeline.stages.stage import SEARCH, Cost, GroupStage, Outcome, Result, Shape, SingleStage, total, written
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json
@@ -228,10 +229,17 @@ def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -
 
 
 def enough_neighbors_among(
-    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
+    nodes: OrderedNodes,
+    home: int,
+    points: AnyArray,
+    keys: IntArray,
+    own_cells: IntArray,
+    n_probes: int,
+    k: int,
+    takers: Takers | None = None,
 ) -> tuple[FloatArray, IntArray]:
     """`neighbors_among`; a point whose probed cells hold fewer than k others probes twice as many, until they do."""
-    distances, found = neighbors_among(nodes, home, points, keys, own_cells, n_probes, k)
+    distances, found = neighbors_among(nodes, home, points, keys, own_cells, n_probes, k, takers)
     lacking = np.flatnonzero(found[:, -1] < 0)
     while len(lacking) and n_probes < nodes.n_cells:
         n_probes = min(2 * n_probes, nodes.n_cells)
@@ -242,27 +250,38 @@ def enough_neighbors_among(
 
 
 def neighbors_among(
-    nodes: OrderedNodes, home: int, points: AnyArray, keys: IntArray, own_cells: IntArray, n_probes: int, k: int
+    nodes: OrderedNodes,
+    home: int,
+    points: AnyArray,
+    keys: IntArray,
+    own_cells: IntArray,
+    n_probes: int,
+    k: int,
+    takers: Takers | None = None,
 ) -> tuple[FloatArray, IntArray]:
-    """Distances (p, k) and keys (p, k) of the k nearest of some points among the `n_probes` cells nearest to each.
+    """Distances (p, k) and keys (p, k) of the k nearest of some points among the `n_probes` cells nearest to each; and
+    in the same cells the `takers` of the points, if asked for.
 
     Each point's own cell comes first, where most of its neighbors are; how far they are tells which others need not be
     looked into. A node with a point's own key is left out. Where a list stays short there is distance inf and key -1.
     """
     distances, found = empty_lists(len(points), k)
     lists = points, keys, distances, found
-    look_into(nodes, home, own_cells, np.arange(len(points)), *lists)
+    look_into(nodes, home, own_cells, np.arange(len(points)), *lists, takers)
+    of_cells = None if takers is None else takers.of_cells
     waiting: list[tuple[AnyArray, AnyArray]] = []
     step = max(1, PROBE_ENTRIES // n_probes)
     for first in range(0, len(points), step):
         block = slice(first, first + step)
         apart, probes = nodes.center_search.query(points[block], n_probes)
-        wanted = within_reach(nodes.center_search.points, probes, apart, distances[block, -1])
+        limits = np.broadcast_to(distances[block, -1:], probes.shape)
+        limits = limits if of_cells is None else np.maximum(limits, of_cells[probes])
+        wanted = within_reach(nodes.center_search.points, probes, apart, limits)
         places, columns = np.nonzero(wanted & (probes != own_cells[block, None]))
         waiting.append((probes[places, columns].astype(np.int32), (places + first).astype(np.int32)))
         if first + step >= len(points) or sum(len(cells) for cells, _ in waiting) > MOST_WAITING:
             cells, members = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
-            look_into(nodes, home, cells, members, *lists)
+            look_into(nodes, home, cells, members, *lists, takers)
             waiting = []
     return distances, found
 
@@ -276,14 +295,19 @@ def look_into(
     keys: IntArray,
     distances: FloatArray,
     found: IntArray,
+    takers: Takers | None = None,
 ) -> None:
     """Look for some of the points, each into a cell; a cell is read once for all that look into it, near ones first."""
     order = np.argsort(cells, kind="stable")
     distinct, begins = np.unique(cells[order], return_index=True)
     looking = np.split(members[order], begins[1:])
     for i, cell_points, cell_keys in nodes.near_first(distinct, home):
+        mine = looking[i].astype(np.int64)
         for portion in portions(cell_points, cell_keys):
-            portion.refine(points, keys, distances, found, looking[i].astype(np.int64))
+            if takers is None:
+                portion.refine(points, keys, distances, found, mine)
+            else:
+                takers.refine(nodes, int(distinct[i]), portion, points, keys, distances, found, mine)
 
 
 def seconds_of_probing(shape: Shape) -> float:

@@ -2,7 +2,8 @@
 
 Search, stage 3 of an extension, looks among the stored cells only. New points come ordered by cell, so that those
 searched together look into the same cells. In few dimensions the nearest cells tell how far to look, and boxes which
-others to look into; in many, each point probes as many cells as the fit's own did.
+others to look into; in many, each point probes as many cells as the fit's own did. On the way it finds the nodes that
+would take the new point for a neighbor of theirs.
 
 With a radius, a node looks into the cells that may hold others within it. Which those are is told by planes midway
 between centers, as in `numerics.reach`; for all nodes of a cell at once by their distance from its center: what is
@@ -19,7 +20,15 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.directions import edge_lengths, reach_of
 from pipeline.numerics.landmarks.sampling import along_the_data, drawn, widen
-from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, Room, joined_pairs, lists_of
+from pipeline.numerics.neighbors.radius import (
+    Pairs,
+    RadiusLists,
+    RadiusSearch,
+    Room,
+    even_lists,
+    joined_pairs,
+    lists_of,
+)
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes, within_reach
 from pipeline.stages.graph.components import MARGIN, distances
 from pipeline.stages.graph.graph import (
@@ -48,6 +57,7 @@ from pipeline.stages.graph.partition import (
     node_keys,
     ordered_points,
 )
+from pipeline.stages.graph.reach import Takers
 from pipeline.stages.graph.rows import row_batches
 from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import (
@@ -71,7 +81,8 @@ MOST_REACHED = 1 << 23
 
 @dataclass(frozen=True)
 class Search(GroupStage):
-    """Distances and numbers of the k embedded nodes nearest to each new point, and the component it belongs to.
+    """Distances and numbers of the k embedded nodes nearest to each new point, and of those that would take it for a
+    neighbor if the run has their reach; and the component it belongs to.
 
     Where a node that is not embedded is nearer than all of them, the point belongs to that one's component.
     """
@@ -88,16 +99,21 @@ class Search(GroupStage):
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         points, own_cells = ordered_points(self.ordered, partition)
-        distances, found, component = nearest_embedded(self.space, points, own_cells)
+        lists, component = joined_embedded(self.space, points, own_cells)
+        figures = {"n_points": len(points), "n_edges": len(lists.indices)}
+        if self.space.reach is not None:
+            return figures, write_lists(ledger, partition, lists, nearest_in_lists(lists), component)
+        shape = len(points), self.space.n_neighbors
         arrays: dict[str, AnyArray] = {
-            "distances": distances,
-            "neighbors": found.astype(np.int32),
+            "distances": lists.distances.reshape(shape),
+            "neighbors": lists.indices.astype(np.int32).reshape(shape),
             "component": component,
         }
-        return {"n_points": len(points)}, ledger.write_parts(partition, arrays)
+        return figures, ledger.write_parts(partition, arrays)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
-        return {"n_points": total(figures, "n_points")}, []
+        uneven = {} if self.space.reach is None else {UNEVEN: True}
+        return {"n_points": total(figures, "n_points"), "n_edges": total(figures, "n_edges"), **uneven}, []
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
@@ -115,7 +131,8 @@ class SearchWithin(Search):
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         points, own_cells = ordered_points(self.ordered, partition)
         lists, component = embedded_within(self.space, points, own_cells)
-        return {"n_points": len(points)}, write_lists(ledger, partition, lists, nearest_in_lists(lists), component)
+        figures = {"n_points": len(points), "n_edges": len(lists.indices)}
+        return figures, write_lists(ledger, partition, lists, nearest_in_lists(lists), component)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         report, arrays = super().finish(ledger, figures)
@@ -141,48 +158,71 @@ def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) ->
     return lists, space.component_of(nearest)
 
 
-def nearest_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Of points that come cell by cell: distances and numbers (p, k) of the nearest embedded nodes, and components."""
-    kept = space.kept
-    distances, found = _nearest(space, points, own_cells, space.n_neighbors, kept)
+def joined_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[RadiusLists, IntArray]:
+    """Of points that come cell by cell: the embedded nodes that each is joined to, and the component it belongs to."""
+    kept, takers = space.kept, None if space.reach is None else Takers(space.reach, space.metric)
+    distances, found = _nearest(space, points, own_cells, space.n_neighbors, kept, takers)
     nearest = found[:, 0]
     if kept is not None:
         apart, dropped = _nearest(space, points, own_cells, 1, ~kept)
         nearest = np.where(apart[:, 0] < distances[:, 0], dropped[:, 0], nearest)
+    lists = even_lists(distances, found) if takers is None else takers.beside(distances, found)
     if space.thinned:
-        distances, found = along_the_data(distances, found, _apart_from_nearest(space, found))
-    return distances, found, space.component_of(nearest)
+        lists = along_the_data(lists, _apart_from_nearest(space, lists))
+    return lists, space.component_of(nearest)
 
 
-def _apart_from_nearest(space: GraphSpace, neighbors: IntArray) -> FloatArray:
-    """How far at least each neighbor (p, k) is from the nearest along the data, by distances to the landmarks."""
-    nodes, places = np.unique(neighbors, return_inverse=True)
-    places = places.reshape(neighbors.shape)
-    nearest, apart = np.repeat(places[:, 0], neighbors.shape[1]), np.zeros(places.size)
+def _apart_from_nearest(space: GraphSpace, lists: RadiusLists) -> FloatArray:
+    """How far at least each neighbor (e,) is from the nearest along the data, by distances to the landmarks."""
+    nodes, places = np.unique(lists.indices, return_inverse=True)
+    nearest, apart = np.repeat(places[lists.offsets[:-1]], lists.sizes), np.zeros(len(places))
     for batch in row_batches(space.stages["rows"]):
-        widen(apart, nearest, places.ravel(), batch.take(nodes))
-    return apart.reshape(neighbors.shape)
+        widen(apart, nearest, places, batch.take(nodes))
+    return apart
 
 
 def _nearest(
-    space: GraphSpace, points: AnyArray, own_cells: IntArray, k: int, chosen: BoolArray | None
+    space: GraphSpace,
+    points: AnyArray,
+    own_cells: IntArray,
+    k: int,
+    chosen: BoolArray | None,
+    takers: Takers | None = None,
 ) -> tuple[FloatArray, IntArray]:
     nodes = OrderedNodes(space.stages["cells"], space.stages["order"], chosen)
-    apart, found = nearest_nodes(nodes, points, own_cells, space.n_probes, k)
+    apart, found = nearest_nodes(nodes, points, own_cells, space.n_probes, k, takers)
     return edge_lengths(space.metric, apart), found
 
 
 def nearest_nodes(
-    nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, n_probes: int, k: int
+    nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, n_probes: int, k: int, takers: Takers | None = None
 ) -> tuple[FloatArray, IntArray]:
     """Distances (p, k) and numbers (p, k) of the nodes nearest to points, which come cell by cell; in many dimensions
     among the cells that each probes."""
     if points.shape[1] <= FEW_DIMENSIONS:
         distances, found = exact_neighbors(nodes, points, own_cells, k)
+        if takers is not None:
+            takers_by_boxes(nodes, points, own_cells, takers)
     else:
         nobody = np.full(len(points), -1)
-        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k)
+        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k, takers)
     return distances, found & NODE_BITS
+
+
+def takers_by_boxes(nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, takers: Takers) -> None:
+    """Find the takers of points in few dimensions, which come cell by cell, in all cells that may hold some."""
+    reach = takers.of_cells * (1 + MARGIN)
+    boxes = nodes.boxes + np.stack([-reach, reach], axis=1)[:, :, None]
+    step = max(1, MOST_REACHED // nodes.n_cells)
+    for first in range(0, len(points), step):
+        block = points[first : first + step]
+        sizes = np.diff(np.flatnonzero(np.diff(own_cells[first : first + step], prepend=-1, append=-1)))
+        places, cells = reached_boxes(block, np.zeros(len(block)), sizes, boxes, np.full((len(block), 1), -1))
+        order = np.argsort(cells, kind="stable")
+        distinct, begins = np.unique(cells[order], return_index=True)
+        looking = np.split(places[order] + first, begins[1:])
+        for i, cell_points, cell_keys in nodes.near_first(distinct, NO_GROUP):
+            takers.look(nodes, int(distinct[i]), cell_points, cell_keys & NODE_BITS, points, looking[i])
 
 
 def exact_neighbors(nodes: OrderedNodes, points: AnyArray, own_cells: IntArray, k: int) -> tuple[FloatArray, IntArray]:
@@ -390,4 +430,4 @@ def _reaching(
     """Whether each of some points may have points of a cell within the radius."""
     probes = np.column_stack([own_cells, np.full(len(points), cell)])
     lengths = np.column_stack([apart, distances(points, centers[cell])])
-    return np.asarray(within_reach(centers, probes, lengths, np.full(len(points), radius))[:, 1])
+    return np.asarray(within_reach(centers, probes, lengths, np.full(probes.shape, radius))[:, 1])

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from pipeline.errors import RecallWarning
+from pipeline.methods import BOTH
 from pipeline.numerics.directions import chords_of
 from pipeline.numerics.geodesics.rows import (
     bound_between,
@@ -24,12 +25,13 @@ from pipeline.numerics.geodesics.rows import (
 )
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_points
-from pipeline.numerics.landmarks.sampling import drawn, maxmin_candidates
-from pipeline.numerics.neighbors.radius import RadiusLists, even_lists
+from pipeline.numerics.landmarks.sampling import calibrating, drawn, maxmin_candidates
+from pipeline.numerics.neighbors.radius import RadiusLists
 from pipeline.sources.partitions import RowPartitions
-from pipeline.stages.exchange import rows_in_order, write_in_row_order
+from pipeline.stages.exchange import lists_in_order, rows_in_order, write_in_row_order, write_lists_in_row_order
 from pipeline.stages.graph.graph import (
     UNEVEN,
+    emptied,
     group_bounds,
     held_out_lists,
     kept_nodes,
@@ -38,7 +40,15 @@ from pipeline.stages.graph.graph import (
 )
 from pipeline.stages.graph.partition import OrderedNodes
 from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_graph, row_batches
-from pipeline.stages.providers.provider import Block, Candidates, HeldOut, Lineage, Neighborhood, Provider
+from pipeline.stages.providers.provider import (
+    CALIBRATION,
+    Block,
+    Candidates,
+    HeldOut,
+    Lineage,
+    Neighborhood,
+    Provider,
+)
 from pipeline.stages.space import GraphSpace
 from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
@@ -46,8 +56,6 @@ from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
 # Below this share of true neighbors a fit warns.
 PROMISED_RECALL = 0.99
-# What `place` keeps of each row for joint reconstruction and arcs.
-LISTS = ("distances", "neighbors", "points")
 
 
 class _Grouped(Provider):
@@ -85,21 +93,23 @@ class GeodesicRows(_Grouped):
     neighbors: Outcome
     graph: Outcome
     components: Outcome
+    landmarks: Outcome
     rows: Outcome
     unit: int
     metric: str = "euclidean"
+    reach: Outcome | None = None
 
     @property
     def exponent(self) -> int:
         return self.unit
 
     def lineage(self, stage: str) -> Lineage:
-        rows = self.rows.ledger.digest
+        rows, as_new = self.rows.ledger.digest, {"new_edges": BOTH} if self.calibrates_rows else {}
         of_stages = {
             "weights": Lineage(1, {}, (rows,)),
             "model": Lineage(1, {}, (rows,)),
-            "embed": Lineage(3, {"exponent": self.unit}, (self.neighbors.ledger.digest, rows)),
-            "calibrate": Lineage(1, {"exponent": self.unit}, (rows,)),
+            "embed": Lineage(3, {"exponent": self.unit, **as_new}, (self.neighbors.ledger.digest, rows)),
+            "calibrate": Lineage(1, {"exponent": self.unit, **as_new}, (rows,)),
             "evaluate": Lineage(3, {}, (self.ordered.ledger.digest,)),
         }
         return of_stages[stage]
@@ -142,6 +152,24 @@ class GeodesicRows(_Grouped):
         kept = np.isfinite(batches[0].read()[:, 0, 0])
         lists = held_out_lists(self.neighbors)
         return HeldOut(lists.distances[lists.offsets[:-1][kept]], (batch.read()[kept] for batch in batches))
+
+    @property
+    def calibrates_rows(self) -> bool:
+        """With edges in both directions a fitted row has exactly those that it would have as a new one."""
+        return self.reach is not None
+
+    def calibrating(
+        self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
+    ) -> dict[str, AnyArray]:
+        if not self.calibrates_rows or not len(numbers):
+            return dict.fromkeys(CALIBRATION, trust[:0]) if self.calibrates_rows else {}
+        bounds = group_bounds(self.ordered)
+        group = int(np.searchsorted(bounds, numbers[0], side="right") - 1)
+        rows, node_of = (self.ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
+        rows, node_of = (part[self._kept[numbers[node_of]]] for part in (rows, node_of))
+        landmarks = self.landmarks.ledger.read("rows").read()
+        like_new, own = calibrating(rows, partitions.n_rows, seed, landmarks)
+        return dict(zip(CALIBRATION, (trust[node_of[like_new]], trust[node_of[own]]), strict=True))
 
     def points(self, numbers: IntArray, partitions: RowPartitions) -> AnyArray | None:
         return None if self.cells is None else OrderedNodes(self.cells, self.ordered).nodes(numbers)[0]
@@ -201,14 +229,18 @@ class SearchedRows(_Grouped):
 
     def lineage(self, stage: str) -> Lineage:
         if stage == "place":
-            return Lineage(1, {"keeps_lists": self.keeps_lists}, (self.searched.ledger.digest,))
+            return Lineage(1, {"keeps_lists": 2 if self.keeps_lists else False}, (self.searched.ledger.digest,))
         return Lineage({"joint": 3}.get(stage, 1))
 
     def blocks(self, group: int, partitions: RowPartitions) -> Iterator[Block]:
-        component = self.searched.ledger.part("component", group).read()
-        kept = np.ones(len(component), np.bool_) if self.fitted.kept is None else component < 1
+        kept = self._embedded(group)
         lists = lists_of_group(self.searched, group).of(np.flatnonzero(kept))
         yield Block(np.arange(len(kept)), kept, ways_to_landmarks(self.fitted, lists))
+
+    def _embedded(self, group: int) -> BoolArray:
+        """Whether each point of a group is placed: those of components that were dropped are not."""
+        component = self.searched.ledger.part("component", group).read()
+        return np.ones(len(component), np.bool_) if self.fitted.kept is None else component < 1
 
     def component(self, group: int, n_points: int) -> IntArray:
         return np.asarray(self.searched.ledger.part("component", group).read())
@@ -216,12 +248,17 @@ class SearchedRows(_Grouped):
     def nearest(self, group: int) -> FloatArray | None:
         return nearest_of_nodes(self.searched, group)
 
-    def lists(self, group: int, kept: BoolArray) -> dict[str, AnyArray]:
+    def write(
+        self, ledger: StageLedger, group: int, partitions: RowPartitions, numbers: IntArray, arrays: dict[str, AnyArray]
+    ) -> list[str]:
+        """With edges and points beside them, if rows are to be reconstructed together; who is not placed has no
+        edges."""
         if not self.keeps_lists:
-            return {}
-        distances, neighbors = (self.searched.ledger.part(name, group).read() for name in ("distances", "neighbors"))
-        points = self.ordered.ledger.part("points", group).read()
-        return {"distances": np.where(kept[:, None], distances, np.nan), "neighbors": neighbors, "points": points}
+            return super().write(ledger, group, partitions, numbers, arrays)
+        points = {} if self.fitted.is_precomputed else {"points": self.ordered.ledger.part("points", group).read()}
+        names = super().write(ledger, group, partitions, numbers, {**arrays, **points})
+        lists = emptied(lists_of_group(self.searched, group), ~self._embedded(group))
+        return names + write_lists_in_row_order(ledger, group, self.ordered, lists)
 
     def neighborhood(self, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool) -> Neighborhood:
         return _NearNewRows(self, placed, partitions, rows, only_bounds)
@@ -241,28 +278,33 @@ class _NearNewRows(Neighborhood):
     def __init__(
         self, provider: SearchedRows, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool
     ) -> None:
-        lists = rows_in_order(placed, partitions, rows, LISTS)
-        self.kept = np.flatnonzero(lists["distances"][:, 0] >= 0)
-        self._distances, self._neighbors, self._points = (lists[name][self.kept] for name in LISTS)
-        self._space, self._provider, self._only_bounds = provider.fitted, provider, only_bounds
+        lists = lists_in_order(placed, partitions, rows)
+        self.kept = np.flatnonzero(lists.sizes)
+        self._lists, self._space = lists.of(self.kept), provider.fitted
+        self._points: AnyArray | None = None
+        if not provider.fitted.is_precomputed:
+            self._points = rows_in_order(placed, partitions, rows, ["points"])["points"][self.kept]
+        self._provider, self._only_bounds = provider, only_bounds
 
     def batches(self) -> Iterator[AnyArray]:
-        return ways_to_landmarks(self._space, even_lists(self._distances, self._neighbors))
+        return ways_to_landmarks(self._space, self._lists)
 
     @cached_property
     def _search(self) -> PathSearch:
-        return PathSearch(with_new_nodes(self._provider.graph, self._distances, self._neighbors))
+        return PathSearch(with_new_nodes(self._provider.graph, self._lists))
 
     def between(self, chosen: IntArray) -> FloatArray:
-        near, nodes = self._distances[chosen], self._neighbors[chosen]
+        lists = self._lists.of(chosen)
         apart = np.full((len(chosen), len(chosen)), np.inf)
         # Paths along a thinned graph are detours; those over a landmark, which it has kept, may be shorter.
         if self._only_bounds or self._space.thinned:
-            apart = bound_between([*ways_to_landmarks(self._space, even_lists(near, nodes))])
+            apart = bound_between([*ways_to_landmarks(self._space, lists)])
         if not self._only_bounds:
             first = self._provider.graph.n_nodes + int(chosen[0])
-            apart = np.minimum(apart, lengths_between(self._search, first, near, nodes))
-        return with_direct_ways(apart, self._points[chosen], near[:, -1], self._space.metric)
+            apart = np.minimum(apart, lengths_between(self._search, first, lists))
+        if self._points is None:
+            return apart
+        return with_direct_ways(apart, self._points[chosen], self._space.reach_of_new(lists), self._space.metric)
 
 
 def ways_to_landmarks(space: GraphSpace, lists: RadiusLists) -> Iterator[AnyArray]:

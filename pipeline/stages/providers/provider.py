@@ -121,8 +121,13 @@ class Provider(ABC):
         return np.zeros(len(numbers), np.bool_)
 
     def held_out(self) -> HeldOut | None:
-        """Fitted points taken as if they were new; None where those that `embed` kept are as good as new."""
+        """Fitted points taken as if they were new; None where these have no neighbors to miss."""
         return None
+
+    @property
+    def calibrates_rows(self) -> bool:
+        """Whether fitted rows, placed as they were, are as good as new: `embed` then keeps some to calibrate by."""
+        return self.in_row_order
 
     def calibrating(
         self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
@@ -152,10 +157,6 @@ class Provider(ABC):
 
     def nystrom(self, model: Model, numbers: IntArray, partitions: RowPartitions) -> Json:
         """How well the landmarks explain the kernel between some points, where there is a kernel."""
-        return {}
-
-    def lists(self, group: int, kept: BoolArray) -> dict[str, AnyArray]:
-        """What `place` keeps of new points for joint reconstruction and arcs."""
         return {}
 
     def neighborhood(self, placed: Outcome, partitions: RowPartitions, rows: range, only_bounds: bool) -> Neighborhood:

@@ -45,7 +45,7 @@ def test_rounding_is_within_the_margin(kind, n_columns):
         among = portion.multiply(queries, every, np.full(len(queries), np.inf), room)
         np.testing.assert_array_equal(among, every)
         squares, margins, factors = room.bounds.astype(np.longdouble).T
-        true, lengths = exact_terms(portion._points, queries, portion._center)
+        true, lengths = exact_terms(portion.points, queries, portion._center)
         allowed = margins * factors + products.UNDERFLOW
         assert np.isfinite(room.products).all()
         error = np.abs(room.products - true * factors[:, None])
@@ -145,7 +145,7 @@ def test_points_in_clusters_far_apart_are_cut_between_them():
     points = rng.permutation(points)
     parts = list(local_portions(points))
     assert max(portion._longest for portion in parts) < 20
-    np.testing.assert_array_equal(np.sort(np.concatenate([portion._rows for portion in parts])), np.arange(6000))
+    np.testing.assert_array_equal(np.sort(np.concatenate([portion.rows for portion in parts])), np.arange(6000))
     nobody = np.full(9, -1)
     expected = brute_force(points, np.arange(6000), points[:9], nobody, 4)
     assert_same(NeighborSearch(points).query(points[:9], 4), expected)
@@ -157,7 +157,7 @@ def test_an_outlier_is_looked_at_apart():
     points[[7, 90]] += 1e9
     points[300] += 1e4
     parts = list(portions(points, np.arange(500)))
-    assert sorted(len(portion._points) for portion in parts) == [1, 2, 497]
+    assert sorted(len(portion.points) for portion in parts) == [1, 2, 497]
     assert max(portion._longest for portion in parts) < 20
 
 

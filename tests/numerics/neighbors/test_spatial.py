@@ -137,12 +137,17 @@ def pieces(kind):
     return points, centers, cells, search.query(points[:200], len(centers))
 
 
+def alike(limits, probes):
+    """The same limit for all cells that a query probes."""
+    return np.broadcast_to(limits[:, None], probes.shape)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [2, 20])
 def test_no_cell_with_a_point_within_the_limit_is_left_out(kind, k):
     points, centers, cells, (apart, probes) = pieces(kind)
     distances, found = NeighborSearch(points).query(points[:200], k)
-    reached = within_reach(centers, probes, apart, distances[:, -1])
+    reached = within_reach(centers, probes, apart, alike(distances[:, -1], probes))
     for i in range(200):
         assert np.isin(cells[found[i]], probes[i, reached[i]]).all()
 
@@ -151,7 +156,7 @@ def test_points_at_the_limit_itself_are_within_reach():
     """On a lattice with centers on it, many points are midway between centers and tie."""
     points, centers, cells, (apart, probes) = pieces("lattice")
     for limit in (0.0, 1.0, np.sqrt(2.0)):
-        reached = within_reach(centers, probes, apart, np.full(200, limit))
+        reached = within_reach(centers, probes, apart, np.full(probes.shape, limit))
         for i in range(200):
             near = np.linalg.norm(points - points[i], axis=1) <= limit
             assert np.isin(cells[near], probes[i, reached[i]]).all()
@@ -169,18 +174,18 @@ def test_points_on_the_plane_midway_are_within_reach_however_distances_are_round
         limit = NeighborSearch(query[None]).query(point[None], 1)[0][:, 0]
         if NeighborSearch(centers).query(point[None], 1)[1][0, 0] == 1:
             n_there += 1
-            assert within_reach(centers, probes, apart, limit).all()
+            assert within_reach(centers, probes, apart, alike(limit, probes)).all()
     assert n_there > 50
 
 
 def test_most_cells_of_a_sheet_are_out_of_reach():
     points, centers, _, (apart, probes) = pieces("sheet")
     distances, _ = NeighborSearch(points).query(points[:200], 10)
-    reached = within_reach(centers, probes, apart, distances[:, -1])
+    reached = within_reach(centers, probes, apart, alike(distances[:, -1], probes))
     assert reached.mean() < 0.2
     assert reached[:, 0].all()
 
 
 def test_without_a_limit_all_cells_are_within_reach():
     _, centers, _, (apart, probes) = pieces("random")
-    assert within_reach(centers, probes, apart, np.full(200, np.inf)).all()
+    assert within_reach(centers, probes, apart, np.full(probes.shape, np.inf)).all()
