@@ -116,9 +116,11 @@ def _sampled(folder: str) -> tuple[IntArray, IntArray]:
     run, out = open_run(f"{folder}/run.zarr"), open_run(f"{folder}/new.zarr")
     nodes = np.concatenate(list(run.parts("order", "first")))
     first = np.concatenate(list(out.parts("order", "first")))
-    neighbors = np.concatenate(list(out.parts("search", "neighbors")))
+    offsets, neighbors = (list(out.parts("search", name)) for name in ("offsets", "neighbors"))
+    # Each row's own neighbors come first.
+    own = [found[begins[:-1, None] + np.arange(N_NEIGHBORS)] for begins, found in zip(offsets, neighbors, strict=True)]
     some = np.random.default_rng(1).choice(len(first), N_SAMPLED, replace=False)
-    return first[some], nodes[neighbors[some]]
+    return first[some], nodes[np.concatenate(own)[some]]
 
 
 def searched(folder: str, ours: Placed) -> Searched:

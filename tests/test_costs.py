@@ -243,7 +243,10 @@ def test_larger_partitions_cost_memory_where_points_are_read():
     [
         ({"n_landmarks": 5000}, {"model", "embed"}),
         ({"n_components": 100, "n_values": 204}, {"calibrate", "embed", "publish"}),
-        ({"n_neighbors": 40}, {"neighbors", "graph", "shortcuts", "landmarks", "rows", "calibrate", "evaluate"}),
+        (
+            {"n_neighbors": 40},
+            {"neighbors", "reach", "graph", "shortcuts", "landmarks", "rows", "calibrate", "evaluate"},
+        ),
     ],
 )
 def test_settings_cost_memory_in_their_own_stages(changes, stages):

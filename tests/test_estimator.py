@@ -43,10 +43,11 @@ def test_keeps_scikit_learns_contract(estimator, check):
 
 
 class TestEveryPointALandmark:
-    """Then the result is scikit-learn's Isomap, for the training data and for new points."""
+    """Then the result is scikit-learn's Isomap, for the training data and, with only their own edges, new points."""
 
     def compare(self, data, n_fit, n_neighbors, n_components):
-        ours = LandmarkIsomap(n_neighbors, n_components, n_landmarks=n_fit, random_state=0).fit(data[:n_fit])
+        choices = {"n_landmarks": n_fit, "random_state": 0, "new_edges": "own"}
+        ours = LandmarkIsomap(n_neighbors, n_components, **choices).fit(data[:n_fit])
         theirs = Isomap(n_neighbors=n_neighbors, n_components=n_components).fit(data[:n_fit])
         assert relative_difference_up_to_sign(ours.embedding_, theirs.embedding_) <= 1e-6
         assert relative_difference_up_to_sign(ours.transform(data[n_fit:]), theirs.transform(data[n_fit:])) <= 1e-6
@@ -69,7 +70,8 @@ class TestEveryPointALandmark:
         def distances(rows):
             return cdist(rows, digits[:n_fit]) * (1 + 1e-12 * np.arange(n_fit))
 
-        ours = LandmarkIsomap(10, 3, n_landmarks=n_fit, random_state=0).fit(digits[:n_fit])
+        choices = {"n_landmarks": n_fit, "random_state": 0, "new_edges": "own"}
+        ours = LandmarkIsomap(10, 3, **choices).fit(digits[:n_fit])
         theirs = Isomap(n_neighbors=10, n_components=3, metric="precomputed").fit(distances(digits[:n_fit]))
         assert relative_difference_up_to_sign(ours.embedding_, theirs.embedding_) <= 1e-6
         new = digits[n_fit:]

@@ -201,7 +201,7 @@ class GraphSpace(Space):
     @property
     def thinned(self) -> bool:
         """Whether its nodes are only some of the fitted ones, as in a model exported from a run."""
-        return bool(self.stages["order"].figures.get("thinned", False))
+        return not self.is_precomputed and bool(self.stages["order"].figures.get("thinned", False))
 
     @property
     def point_dtype(self) -> np.dtype[Any]:

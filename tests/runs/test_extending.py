@@ -234,7 +234,7 @@ def squared_between(training, new, distances, neighbors):
 def test_blocks_of_rows_are_reconstructed_together(method, tmp_path):
     points = swiss_roll(1240, seed=0).points
     training, new = points[:1200], points[1200:]
-    fitted(saved(tmp_path, "training.npy", training), tmp_path / "run", method=method)
+    fitted(saved(tmp_path, "training.npy", training), tmp_path / "run", method=method, new_edges="own")
     new[5, 1] = np.nan
     given = {"joint": 16, "missing": "drop"}
     extended(tmp_path / "run", saved(tmp_path, "new.npy", new), tmp_path / "out", **given)

@@ -278,10 +278,7 @@ def test_edges_that_cannot_be_are_refused(roads, tmp_path, edges, message):
         extended(roads[2], saved(tmp_path / "new.npz", edges), tmp_path / "out")
 
 
-def test_what_takes_lists_of_one_length_is_refused(roads, tmp_path):
-    source = saved(tmp_path / "new.npz", csr_array(([1.0], ([0], [3])), shape=(1, N_NODES)))
-    with pytest.raises(InvalidInputError, match="joint=4 is only there for runs with n_neighbors"):
-        extended(roads[2], source, tmp_path / "out", joint=4)
+def test_a_model_is_refused(roads, tmp_path):
     with pytest.raises(InvalidInputError, match="was fitted by a radius or on a graph"):
         export_model(str(roads[2]), str(tmp_path / "model"))
 

@@ -266,7 +266,7 @@ class SearchedRows(_Grouped):
     @cached_property
     def graph(self) -> PathGraph:
         stages = self.fitted.stages
-        return connected_graph(stages["order"], stages["graph"], stages["components"])
+        return connected_graph(stages.get("order", stages["graph"]), stages["graph"], stages["components"])
 
     def release(self) -> None:
         self.__dict__.pop("graph", None)

@@ -24,6 +24,7 @@ from pipeline.numerics.geodesics.rows import (
 )
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
 from pipeline.numerics.neighbors.exact import nearest_neighbors, neighbors_within
+from pipeline.numerics.neighbors.radius import even_lists
 
 ROUNDING = {"rtol": 1e-12, "atol": 0}
 
@@ -205,8 +206,8 @@ def problem():
 def test_lengths_go_over_fitted_points_only(problem):
     graph, new, distances, neighbors = problem
     paths = PathGraph(graph.indptr.astype(np.int64), graph.indices.astype(np.int32), graph.data)
-    search = PathSearch(with_new_nodes(paths, distances, neighbors))
-    found = lengths_between(search, 800, distances, neighbors)
+    lists = even_lists(distances, neighbors)
+    found = lengths_between(PathSearch(with_new_nodes(paths, lists)), 800, lists)
     among = dijkstra(graph)
     for i in range(len(new)):
         for j in range(len(new)):

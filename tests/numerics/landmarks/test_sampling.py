@@ -30,6 +30,7 @@ from pipeline.numerics.landmarks.sampling import (
     row_hashes,
     widen,
 )
+from pipeline.numerics.neighbors.radius import RadiusLists, even_lists
 
 maxmin_landmarks = partial(chosen_rows, "maxmin")
 
@@ -211,11 +212,11 @@ def test_edges_are_widened_to_the_greatest_difference_if_any_is_known():
 
 
 def test_neighbors_across_a_gap_are_replaced_by_the_nearest():
-    distances, neighbors = np.array([[1.0, 2.0, 3.0, 3.5]]), np.array([[7, 3, 9, 4]])
-    apart = np.array([[0.0, 100.0, 5.0, 1.0]])
-    lengths, listed = along_the_data(distances, neighbors, apart)
-    np.testing.assert_array_equal(lengths, [[1.0, 1.0, 3.5, 4.0]])
-    np.testing.assert_array_equal(listed, [[7, 7, 4, 9]])
+    lists = RadiusLists(np.array([0, 4, 6]), np.array([7, 3, 9, 4, 5, 6]), np.array([1.0, 2.0, 3.0, 3.5, 2.0, 2.5]))
+    found = along_the_data(lists, np.array([0.0, 100.0, 5.0, 1.0, 0.0, 0.0]))
+    np.testing.assert_array_equal(found.offsets, [0, 4, 6])
+    np.testing.assert_array_equal(found.distances, [1.0, 1.0, 3.5, 4.0, 2.0, 2.5])
+    np.testing.assert_array_equal(found.indices, [7, 7, 4, 9, 5, 6])
 
 
 def test_on_a_straight_line_nothing_changes(rng):
@@ -226,9 +227,9 @@ def test_on_a_straight_line_nothing_changes(rng):
     distances = np.take_along_axis(apart, neighbors, axis=1)
     bound = np.zeros(neighbors.size)
     widen(bound, np.repeat(neighbors[:, 0], 5), neighbors.ravel(), places[:, None])
-    lengths, listed = along_the_data(distances, neighbors, bound.reshape(neighbors.shape))
-    np.testing.assert_array_equal(listed, neighbors)
-    np.testing.assert_allclose(lengths, distances, rtol=0, atol=1e-15)
+    found = along_the_data(even_lists(distances, neighbors), bound)
+    np.testing.assert_array_equal(found.indices, neighbors.ravel())
+    np.testing.assert_allclose(found.distances, distances.ravel(), rtol=0, atol=1e-15)
 
 
 def test_a_row_is_drawn_whatever_comes_with_it(rng):
