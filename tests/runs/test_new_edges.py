@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, save_npz
-from sklearn.datasets import load_digits
 from small import extended, fitted
 
+from benchmarks.new_edges import cases, placement_error
 from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import InvalidInputError
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.geodesics.graph import neighbor_graph
-from pipeline.numerics.geodesics.rows import shortest_path_rows
-from pipeline.numerics.mds import moments_of, project_moments
 from pipeline.numerics.neighbors.exact import neighbors_within
 from pipeline.settings import fit_settings
 
@@ -25,34 +23,11 @@ def saved(path, rows):
     return path
 
 
-def placement_error(rows, n_new, k, m, d, new_edges):
-    """Of new rows, each against where the graph on the fitted rows and itself puts it by the same landmarks: root mean
-    square in spreads of the embedding."""
-    rows = rows[np.random.default_rng(0).permutation(len(rows))].astype(np.float64)
-    known, new = rows[:-n_new], rows[-n_new:]
-    isomap = LandmarkIsomap(k, d, n_landmarks=m, random_state=0, new_edges=new_edges).fit(known)
-    lengths = np.empty((n_new, m))
-    for i, row in enumerate(new):
-        graph = neighbor_graph(*neighbors_within(np.vstack([known, row]), k))
-        lengths[i] = shortest_path_rows(graph, [len(known)])[0, isomap.landmark_indices_]
-    exponent = isomap._space.embedder.exponent
-    together = np.ldexp(
-        project_moments(isomap.model_, moments_of(isomap.model_, np.ldexp(lengths, -exponent))), exponent
-    )
-    spread = np.sqrt(isomap.embedding_.var(axis=0).sum())
-    return np.sqrt(np.square(isomap.transform(new) - together).sum(axis=1).mean()) / spread
-
-
-class TestAccuracy:
-    def test_of_a_roll(self):
-        points = swiss_roll(4000, seed=0).points
-        assert placement_error(points, 100, 10, 200, 2, "both") <= 0.0015
-        assert placement_error(points, 100, 10, 200, 2, "own") >= 0.004
-
-    def test_of_digits(self):
-        digits = load_digits().data
-        assert placement_error(digits, 100, 10, 300, 5, "both") <= 0.065
-        assert placement_error(digits, 100, 10, 300, 5, "own") >= 0.08
+@pytest.mark.parametrize(("name", "most", "without"), [("roll", 0.0015, 0.004), ("digits", 0.065, 0.08)])
+def test_new_rows_are_where_a_graph_with_them_puts_them(name, most, without):
+    (case,) = (case for case in cases() if case.name.startswith(name))
+    assert placement_error(case, "both") <= most
+    assert placement_error(case, "own") >= without
 
 
 @pytest.mark.parametrize("new_edges", ["both", "own"])

@@ -223,22 +223,22 @@ def _list_reaching(
         if n_listed + n_points > len(listed.queries):
             return b, n_listed
         products, scale = room.products[b], room.factors[b, room.factors.shape[1] - 1]
-        base = (room.bounds[b, 1] - room.bounds[b, 0]) * room.bounds[b, 2] + UNDERFLOW
-        base = np.float32(base + 4.0 * SINGLE * (abs(base) + largest * scale))
+        bound = (room.bounds[b, 1] - room.bounds[b, 0]) * room.bounds[b, 2] + UNDERFLOW
+        base = np.float32(bound + 4.0 * SINGLE * (abs(bound) + largest * scale))
         for start in range(0, n_points, RUN):
-            stop = min(start + RUN, n_points)
-            if _any_near(products, limits, base, scale, start, stop):
-                for j in range(start, stop):
+            if start + RUN > n_points or _any_near(products, limits, base, scale, start):
+                for j in range(start, min(start + RUN, n_points)):
                     if products[j] <= base + limits[j] * scale:
                         n_listed = _list_if_near(points, radii, j, queries, among[b], listed, n_listed)
     return len(among), n_listed
 
 
 @compiled
-def _any_near(products: AnyArray, limits: AnyArray, base: np.float32, scale: np.float32, start: int, stop: int) -> bool:
-    any_near = np.int32(0)
-    for j in range(start, stop):
-        any_near = np.int32(any_near | np.int32(products[j] <= base + limits[j] * scale))
+def _any_near(products: AnyArray, limits: AnyArray, base: np.float32, scale: np.float32, start: int) -> bool:
+    # Slices of a known length: only so is the loop compiled to vector instructions.
+    some, own, any_near = products[start : start + RUN], limits[start : start + RUN], np.int32(0)
+    for j in range(RUN):
+        any_near = np.int32(any_near | np.int32(some[j] <= np.float32(base + own[j] * scale)))
     return bool(any_near)
 
 
