@@ -51,8 +51,8 @@ def test_placing_a_point_is_safer_than_substituting_a_quarter_of_the_others(data
 
 def test_every_method_places_new_digits_among_their_like(data_folder):
     """A tenth would be chance."""
-    chosen = methods_on_digits.digits(20, 10)
-    assert len(chosen.labels) == 300
+    chosen = methods_on_digits.digits(40, 10)
+    assert len(chosen.labels) == 500
     for method, extension, embedding in methods_on_digits.embeddings(chosen):
         if extension.startswith("kernel-mapping"):
             continue

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.spatial import procrustes
+from scipy.spatial import KDTree, procrustes
 
 from pipeline import LandmarkIsomap
-from pipeline.errors import ComponentWarning, InvalidInputError
+from pipeline.errors import ComponentWarning, InvalidInputError, ShortcutWarning
 from pipeline.numerics.dimension import dimension_of_points
 from pipeline.numerics.extension import project, restricted_reconstruction
 from pipeline.numerics.geodesics.graph import collapse_duplicates
@@ -17,7 +17,10 @@ pytestmark = pytest.mark.data
 
 def test_a_table_of_colors_with_four_fifths_duplicates(data_folder):
     X = np.load(data_folder / "skin245k.npz")["X"]
-    with pytest.warns(ComponentWarning, match="5 components"):
+    with (
+        pytest.warns(ComponentWarning, match="5 components"),
+        pytest.warns(ShortcutWarning, match="8 likely short circuits"),
+    ):
         isomap = LandmarkIsomap(10, 2, n_landmarks=200, random_state=0).fit(X)
     assert len(X) == len(isomap.embedding_) == 244_962
     distinct = collapse_duplicates(X)
@@ -25,6 +28,16 @@ def test_a_table_of_colors_with_four_fifths_duplicates(data_folder):
     assert np.isfinite(isomap.embedding_).all()
     np.testing.assert_array_equal(isomap.embedding_, isomap.embedding_[distinct.first_rows][distinct.node_of])
     assert trustworthiness(X[distinct.first_rows], isomap.embedding_[distinct.first_rows], 10).value > 0.9
+    require_sparse_islands(X[distinct.first_rows].astype(np.float64), distinct.node_of, isomap.short_circuits_)
+
+
+def require_sparse_islands(colors, node_of, listed):
+    """That each is a color as lonely as few, whose edge leads to one that is not, with a long way round."""
+    fourth = KDTree(colors).query(colors, 5)[0][:, 4]
+    rows, others = (node_of[[getattr(item, end) for item in listed]] for end in ("row", "other"))
+    assert (fourth[rows] > np.quantile(fourth, 0.99)).all()
+    assert (fourth[others] < fourth[rows] / 1.6).all()
+    assert all(item.detour > 5 * item.across for item in listed)
 
 
 def test_faces_unfold_into_pose_and_light(data_folder):

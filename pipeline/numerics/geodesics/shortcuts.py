@@ -45,6 +45,8 @@ MOST_ROUNDS, MOST_EXAMINED, MOST_SUSPECTS = 8, 4096, 100
 # The least share of the paths through a node for it to be busy, also against the share that 9 of 10 nodes have at most:
 # around a ring, all nodes are as busy.
 LEAST_SHARE, AGAINST_OTHERS = 0.005, 1.5
+# Nodes whose edges are joined at a time.
+JOINED_NODES = 1 << 13
 # Short circuits that are listed.
 MOST_LISTED = 30
 # The way that remains between the ends of a short circuit is at least so many times the way across, and it lengthens
@@ -128,26 +130,30 @@ def nodes_reached(n_nodes: int) -> int:
 
 
 def short_circuits(graph: PathGraph, rows: IntArray, seed: int) -> list[ShortCircuit]:
-    """The short circuits of a graph whose nodes come from the given rows (n,), those on most paths first."""
+    """The short circuits of a graph whose nodes come from the given rows (n,), those on most paths first.
+
+    Weights of the graph change meanwhile, and are in the end what they were.
+    """
     search = _Search(graph, rows, seed)
     mean_length = search.suspect()
     search.clear()
     found = [item._replace(detour=search.way(item)) for item in search.suspects]
+    search.restore(np.ones(len(found), np.bool_))
     kept = [item for item in found if item.share * (item.detour - item.across) >= LEAST_EFFECT * mean_length]
     return sorted(kept, key=lambda item: (-item.share, int(rows[item.starts[0]]), int(rows[item.ends[0]])))
 
 
 class _Search:
-    """The graph without its suspects, whose weights are infinite meanwhile."""
+    """The graph without its suspects, whose weights are infinite meanwhile: a copy would be half the graph again."""
 
     def __init__(self, graph: PathGraph, rows: IntArray, seed: int) -> None:
-        self._graph = PathGraph(graph.offsets, graph.targets, graph.weights.copy())
-        self._search = PathSearch(self._graph)
-        self._rows = rows
-        drawn = np.argsort(row_hashes(rows, seed))
+        self._graph, self._rows = graph, rows
         n_sources = nodes_reached(graph.n_nodes) // max(1, graph.n_nodes)
-        self._sources, others = drawn[:n_sources], drawn[n_sources : n_sources + N_TARGETS]
+        # A copy: a slice would keep the order of all nodes in memory.
+        drawn = np.argsort(row_hashes(rows, seed))[: n_sources + N_TARGETS].copy()
+        self._sources, others = drawn[:n_sources], drawn[n_sources:]
         self._targets = others if len(others) else drawn
+        self._search = PathSearch(graph)
         self._lengths = np.full(graph.n_nodes, np.inf)
         self._scales = np.full(graph.n_nodes, np.nan)
         self.suspects: list[ShortCircuit] = []
@@ -175,7 +181,7 @@ class _Search:
     def _clear_near(self) -> None:
         for _ in range(MOST_ROUNDS):
             near = np.array([self._is_near(item) for item in self.suspects], dtype=np.bool_)
-            self._restore(near)
+            self.restore(near)
             if not near.any():
                 return
 
@@ -220,7 +226,8 @@ class _Search:
             _weigh(self._graph.csr, item.starts, item.ends, np.full(len(item.ends), np.inf))
             self._scales[item.starts], self._scales[item.ends] = np.nan, np.nan
 
-    def _restore(self, cleared: BoolArray) -> None:
+    def restore(self, cleared: BoolArray) -> None:
+        """Put back the edges of some suspects (s,), and drop these from the list."""
         for item, is_cleared in zip(self.suspects, cleared.tolist(), strict=True):
             if is_cleared:
                 _weigh(self._graph.csr, item.starts, item.ends, item.lengths)
@@ -230,10 +237,7 @@ class _Search:
         """Restore, the shortest first, suspects between parts of the graph that nothing else connects."""
         if not self.suspects:
             return
-        offsets, targets, weights = self._graph.csr
-        there = np.isfinite(weights)
-        sets = UnionFind(self._graph.n_nodes)
-        sets.join(np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))[there], targets[there])
+        sets = _parts(self._graph)
         first = [(item.lengths[0], self._rows[item.starts[0]], self._rows[item.ends[0]]) for item in self.suspects]
         cleared = np.zeros(len(first), np.bool_)
         for place in sorted(range(len(first)), key=first.__getitem__):
@@ -241,7 +245,7 @@ class _Search:
             cleared[place] = (lowest[item.starts] != lowest[item.ends]).any()
             if cleared[place]:
                 sets.join(item.starts, item.ends)
-        self._restore(cleared)
+        self.restore(cleared)
 
     def _is_near(self, item: ShortCircuit) -> bool:
         """Whether a way remains between the ends that is not much longer."""
@@ -251,6 +255,19 @@ class _Search:
         is_near = bool(self._lengths[end] < limit)
         self._lengths[seen] = np.inf
         return is_near
+
+
+def _parts(graph: PathGraph) -> UnionFind:
+    """The parts that edges of finite weight connect. The starts of all edges at once would be half the graph again."""
+    offsets, targets, weights = graph.csr
+    sets = UnionFind(graph.n_nodes)
+    for first in range(0, graph.n_nodes, JOINED_NODES):
+        ends = offsets[first : first + JOINED_NODES + 1]
+        starts = np.repeat(np.arange(first, first + len(ends) - 1, dtype=np.int32), np.diff(ends))
+        edges = slice(int(ends[0]), int(ends[-1]))
+        there = np.isfinite(weights[edges])
+        sets.join(starts[there], targets[edges][there])
+    return sets
 
 
 @compiled

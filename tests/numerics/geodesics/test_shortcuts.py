@@ -149,6 +149,14 @@ def test_nodes_may_be_numbered_in_any_way(bridged):
     assert listed(again, rows) == listed(found, np.arange(graph.shape[0]))
 
 
+@pytest.mark.parametrize("n_bridges", [0, N_BRIDGES])
+def test_the_graph_is_in_the_end_as_it_was(n_bridges):
+    paths = paths_of(graph_of(bridged_roll(N_POINTS, n_bridges, seed=1)))
+    weights = paths.weights.copy()
+    assert len(short_circuits(paths, np.arange(paths.n_nodes), 0)) == n_bridges
+    np.testing.assert_array_equal(paths.weights, weights)
+
+
 def test_lists_are_in_the_users_rows_and_units(bridged):
     graph, found = bridged
     entries = listed(found, 2 * np.arange(graph.shape[0]), exponent=3)
