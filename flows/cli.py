@@ -27,7 +27,7 @@ TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Take the lock even if its holder may be alive: only if you know that it is gone.",
+        help="Take the lock from a holder that cannot be asked, such as one on another machine. Only if it is dead.",
         rich_help_panel=EXECUTION,
     ),
 ]

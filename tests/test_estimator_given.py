@@ -197,7 +197,7 @@ class TestGraphs:
     def test_of_neighbors_gives_what_points_do(self, points, method):
         fitted, new = points[:N_FIT], points[N_FIT:]
         found = estimator(method=method, metric="precomputed").fit(neighbor_edges(fitted))
-        expected = estimator(method=method).fit(fitted)
+        expected = estimator(method=method, new_edges="own").fit(fitted)
         assert_same(found, expected, neighbor_edges(fitted, new), new)
         np.testing.assert_array_equal(found.component_labels_, 0)
 

@@ -39,9 +39,9 @@ def difference(found, expected):
 
 def both(rows, metric, **settings):
     """Our fit with every point a landmark, scikit-learn's, which takes angles as given distances, and its new rows."""
-    ours = LandmarkIsomap(n_components=3, n_landmarks=N_FIT, metric=metric, random_state=0, **settings).fit(
-        rows[:N_FIT]
-    )
+    rule = {} if settings.get("n_neighbors") is None else {"new_edges": "own"}
+    ours = LandmarkIsomap(n_components=3, n_landmarks=N_FIT, metric=metric, random_state=0, **settings, **rule)
+    ours.fit(rows[:N_FIT])
     named = "precomputed" if metric == "angular" else metric
     theirs = Isomap(n_components=3, metric=named, **settings)
     given = lengths_between(rows, rows[:N_FIT], metric) if metric == "angular" else rows

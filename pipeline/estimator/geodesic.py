@@ -31,7 +31,15 @@ from pipeline.numerics.geodesics.graph import (
     undirected_graph,
 )
 from pipeline.numerics.geodesics.rows import each_search, with_direct_ways
-from pipeline.numerics.geodesics.shortcuts import Listed, all_edges, listed, short_circuits, warning_of, without
+from pipeline.numerics.geodesics.shortcuts import (
+    Listed,
+    all_edges,
+    listed,
+    short_circuits,
+    shorten,
+    warning_of,
+    without,
+)
 from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
@@ -184,7 +192,10 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
     edges, reach = _graph_of_points(settings, points, n_threads)
-    graph, found = _audited(settings, edges, points.first_rows, points.exponent)
+    graph, found, cuts = _audited(settings, edges, points.first_rows, points.exponent)
+    if reach is not None and len(cuts[0]):
+        starts, ends = np.concatenate(cuts), np.concatenate(cuts[::-1])
+        shorten(reach, starts, np.asarray(edges[starts, ends]).ravel())
     edges_from = "neighbors" if settings.radius is None else "radius"
     connected = apply_component_policy(points.points, graph, settings.component_policy, edges_from, metric)
     return Network(connected, points, points.exponent, X.dtype, found, reach)
@@ -197,20 +208,23 @@ def _given_network(settings: Settings, X: SparseArray) -> Network:
     graph = undirected_graph("X", X.shape[0], starts, ends, edges.data.astype(np.float64))
     exponent = int(np.frexp(graph.data.max(initial=0.0))[1])
     graph.data = np.ldexp(graph.data, -exponent)
-    graph, found = _audited(settings, graph, np.arange(X.shape[0]), exponent)
+    graph, found, _ = _audited(settings, graph, np.arange(X.shape[0]), exponent)
     connected = apply_component_policy(None, graph, settings.component_policy, "given")
     return Network(connected, None, exponent, graph.dtype, found)
 
 
-def _audited(settings: Settings, graph: SparseArray, rows: IntArray, exponent: int) -> tuple[SparseArray, list[Listed]]:
-    """The graph, without its short circuits if they are to be cut, and a list of them."""
+def _audited(
+    settings: Settings, graph: SparseArray, rows: IntArray, exponent: int
+) -> tuple[SparseArray, list[Listed], tuple[IntArray, IntArray]]:
+    """The graph, without its short circuits if they are to be cut; a list of them; and the ends of edges cut."""
     # In single precision, as paths on disk have them: what is found is the same.
     paths = PathGraph(graph.indptr.astype(np.int64), graph.indices, graph.data.astype(np.float32))
     found, is_cut = short_circuits(paths, rows, settings.seed), settings.shortcuts == "cut"
     if found:
         message = warning_of(len(found), is_cut, "shortcuts='cut'")
         warnings.warn(message, ShortcutWarning, stacklevel=TO_THE_CALLER + 2)
-    return without(graph, *all_edges(found)) if is_cut and found else graph, listed(found, rows, exponent)
+    cuts = all_edges(found if is_cut else [])
+    return without(graph, *cuts) if len(cuts[0]) else graph, listed(found, rows, exponent), cuts
 
 
 def _graph_of_points(settings: Settings, points: Distinct, n_threads: int) -> tuple[SparseArray, FloatArray | None]:

@@ -74,7 +74,7 @@ class LandmarkIsomap(FittedResults):
         each of these in their order, and in `transform` (p, m).
     n_evaluated : if metric is a function, call it for so many of the landmarks only and estimate the distances to the
         others by kernel semi-least squares; None calls it for all.
-    spread : also compute the column `spread` of the tables, how far each row's projection hangs on single landmarks; of
+    spread : also compute the column `spread` of the tables, a standard error of each row's projection; of
         isomap, kernel-isomap, mds and kernel-mds, by projection or restricted.
     new_edges : of isomap and kernel-isomap, the edges of a new row: "both", to its nearest neighbors and to all points
         that would take it for one of theirs, as if the graph had been made with it; or "own", only to its nearest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline.jobs.batches import AnyBatch, fitted_settings, own_key_of
 from pipeline.jobs.job import Runner
 from pipeline.jobs.plan import assumed, cut_rows, evaluated_count, kernel_choice, landmark_count, planned_landmarks
-from pipeline.methods import BOTH, METHODS, SIMILARITIES
+from pipeline.methods import BOTH, METHODS, OWN, SIMILARITIES
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import GraphSource, NewNodes
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, partitions_of
@@ -43,8 +43,8 @@ from pipeline.stages.validate import Axes, PreparedSource, ReplayedSource, Valid
 
 # The stages of a fit along a graph of neighbors up to distances to the landmarks, in order.
 ALONG_NEIGHBORS: tuple[type[Stage], ...] = (
-    *(Validate, Axes, graph.Cells, graph.Assign, graph.Order, graph.Probes, graph.Neighbors, graph.Reach),
-    *(graph.Graph, graph.Shortcuts, graph.Components, Landmarks, graph.Rows),
+    *(Validate, Axes, graph.Cells, graph.Assign, graph.Order, graph.Probes, graph.Neighbors, graph.Graph),
+    *(graph.Shortcuts, graph.Components, graph.Reach, Landmarks, graph.Rows),
 )
 
 
@@ -163,7 +163,7 @@ class Joined:
     exponent: int
     edges_from: str
     metric: str = "euclidean"
-    reach: Outcome | None = None
+    new_edges: str = OWN
 
 
 def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measured:
@@ -173,10 +173,13 @@ def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measu
     found = done(graph.Shortcuts(ordered, edges, joined.exponent, settings.seed))
     policy, cut = settings.component_policy, graph.to_cut(found, settings.shortcuts)
     components = done(graph.Components(cells, ordered, edges, policy, joined.edges_from, joined.metric, cut))
+    reach = None
+    if joined.new_edges == BOTH:
+        reach = done(graph.Reach(ordered, joined.neighbors, edges, components))
     m = landmark_count(settings, int(components.figures["n_kept"]), "distinct points are embedded")
     landmarks = _chosen(settings, NodeCandidates(cells, ordered, edges, components), m, done)
     rows = done(graph.Rows(ordered, joined.neighbors, edges, components, landmarks))
-    chosen, units = (components, landmarks, rows), (joined.exponent, joined.metric, joined.reach)
+    chosen, units = (components, landmarks, rows), (joined.exponent, joined.metric, reach)
     provider = GeodesicRows(cells, ordered, joined.neighbors, edges, *chosen, *units)
     return Measured(provider, landmarks, joined.partitions, settings.components)
 
@@ -195,9 +198,8 @@ def _joined_points(settings: FitSettings, data: PreparedSource, cut: RowPartitio
     k = settings.n_neighbors
     probes = done(graph.Probes(cells, ordered, k, seed, settings.recall))
     neighbors = done(graph.Neighbors(cells, ordered, probes, k, seed, metric))
-    reach = done(graph.Reach(ordered, neighbors)) if settings.new_edges == BOTH else None
     edges = done(graph.Graph(ordered, neighbors))
-    return Joined(cells, ordered, neighbors, edges, cut, exponent, "neighbors", metric, reach)
+    return Joined(cells, ordered, neighbors, edges, cut, exponent, "neighbors", metric, new_edges=settings.new_edges)
 
 
 def _precomputed_graph(settings: FitSettings, source: GraphSource, done: Runner) -> Joined:

@@ -53,7 +53,7 @@ class MethodSettings(FrozenSettings):
         PLACEMENT,
         "auto",
         f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. "
-        "For classical methods projection and restricted mean the same: both are published.",
+        "For isomap, kernel-isomap, mds and kernel-mds, projection and restricted mean the same: both are published.",
         examples=["auto", *EXTENSIONS],
     )
     input: str = option(DATA, "vectors", f"What the source holds: {_names(INPUTS)}.", examples=[*INPUTS])
@@ -81,7 +81,7 @@ class MethodSettings(FrozenSettings):
     radius: float | None = option(
         GRAPH,
         None,
-        "Connect all points within this distance by the metric, instead of the nearest neighbors.",
+        "Connect each point to all points within this distance (in the metric), instead of to its nearest neighbors.",
         **within("radius"),
     )
     landmarks_key: str | None = option(
@@ -126,8 +126,8 @@ class MethodSettings(FrozenSettings):
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",
-        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (greedy, on the trace of the "
-        "points' Gram matrix), cholesky (randomly pivoted Cholesky of a Gaussian kernel of the points). For objects "
+        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (each the point that "
+        "lowers the trace of the points' residual Gram matrix most), cholesky (randomly pivoted Cholesky of a Gaussian kernel of the points). For objects "
         "and similarities the default is random.",
         examples=[*SELECTIONS],
     )
@@ -135,7 +135,7 @@ class MethodSettings(FrozenSettings):
         LANDMARKS,
         "none",
         "How much landmarks count in isomap, kernel-isomap, mds and kernel-mds: none (all the same), counts (by the "
-        "number of rows nearest to each, so that dense regions count as much as with all rows).",
+        "number of rows nearest to each, so that dense regions count as much as if every row were a landmark).",
         examples=[*LANDMARK_WEIGHTS],
     )
 
@@ -227,7 +227,8 @@ class FitSettings(MethodSettings, JobSettings):
     shortcuts: Literal["report", "cut"] = option(
         GRAPH,
         "report",
-        "Likely short circuits, long edges of the graph that many shortest paths use: report them, or also cut them.",
+        "What to do with likely short circuits of the graph (long edges across gaps in the data): report them, or also "
+        "cut them.",
     )
     new_edges: Literal["both", "own"] = option(
         GRAPH,
@@ -236,7 +237,10 @@ class FitSettings(MethodSettings, JobSettings):
         "of theirs), own (only the former, as in scikit-learn).",
     )
     n_landmarks: int | Literal["auto"] = option(
-        LANDMARKS, "auto", "Number of landmarks; auto is 100 + 2 sqrt(rows), at least 40 x (n_components + 1)."
+        LANDMARKS,
+        "auto",
+        "Number of landmarks; auto is 100 + 2 sqrt(n) for n points (distinct ones along a graph), at least 40 x "
+        "(n_components + 1), at most n.",
     )
     n_components: Annotated[int, Field(**within("n_components"))] | Literal["auto"] = option(
         METHOD, 2, "Dimension of the embedding; auto is the intrinsic dimension of a sample of the rows, rounded."
@@ -249,8 +253,8 @@ class FitSettings(MethodSettings, JobSettings):
     spread: bool = option(
         PLACEMENT,
         False,
-        "Also publish how far each row's projection hangs on single landmarks: isomap, kernel-isomap, mds and "
-        "kernel-mds, by projection or restricted.",
+        "Also publish a standard error of each row's projection, from how well its distances to the landmarks agree; "
+        "isomap, kernel-isomap, mds and kernel-mds only, with extension projection or restricted.",
     )
     seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
 

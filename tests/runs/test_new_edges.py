@@ -147,7 +147,7 @@ def test_a_model_of_all_points_extends_as_the_run_does(tmp_path, n_columns):
         open_run(tmp_path / f"{store}-out").embedding("projection") for store in ("run", "all", "few")
     )
     np.testing.assert_allclose(every, whole, atol=1e-9 * np.abs(whole).max())
-    assert np.sqrt(np.square(thinned - whole).sum(axis=1).mean()) <= 0.02 * np.sqrt(whole.var(axis=0).sum())
+    assert np.sqrt(np.square(thinned - whole).sum(axis=1).mean()) <= 0.06 * np.sqrt(whole.var(axis=0).sum())
 
 
 def test_edges_are_counted(tmp_path):

@@ -245,9 +245,7 @@ def test_a_radius_beyond_all_reason_joins_everything(tmp_path, rng):
     assert open_run(tmp_path / "run").stage_figures("graph")["n_edges"] == 60 * 59
 
 
-def test_what_takes_lists_of_one_length_is_refused(few, tmp_path):
-    with pytest.raises(InvalidInputError, match="arc=5 is only there for runs with n_neighbors"):
-        extended(few[2], few[1], tmp_path / "out", arc=5, arc_rows=[0])
+def test_a_model_is_refused(few, tmp_path):
     with pytest.raises(InvalidInputError, match="was fitted by a radius or on a graph"):
         export_model(str(few[2]), str(tmp_path / "model"))
 

@@ -54,6 +54,10 @@ MOST_LISTED = 30
 LEAST_DETOUR, LEAST_EFFECT = 5.0, 0.002
 
 
+# Less far by more than lengths are rounded.
+BELOW = 1.0 - 1e-6
+
+
 class ShortCircuit(NamedTuple):
     """Edges (e,) from a node of an island across a gap, the shortest first; the share of the paths through the island,
     the way across it, the first edge included, and what remains between the ends of that without any short circuit."""
@@ -111,6 +115,12 @@ def without(graph: SparseArray, starts: IntArray, ends: IntArray) -> SparseArray
     left = ~np.isin(sources * n + graph.indices, gone)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(sources[left], minlength=n))])
     return scipy.sparse.csr_array((graph.data[left], graph.indices[left], offsets), shape=graph.shape)
+
+
+def shorten(reach: FloatArray, nodes: IntArray, lengths: FloatArray) -> None:
+    """Let nodes reach less far, in place, than their edges of these lengths (e,), which were cut: new points are not to
+    be joined to them across the same gap."""
+    np.minimum.at(reach, nodes, BELOW * lengths)
 
 
 def warning_of(n_found: int, is_cut: bool, remedy: str) -> str:

@@ -37,7 +37,7 @@ from pipeline.stages.graph.partition import (
     empty_lists,
     node_keys,
 )
-from pipeline.stages.graph.reach import Takers
+from pipeline.stages.graph.takers import Takers
 from pipeline.stages.stage import SEARCH, Cost, GroupStage, Outcome, Result, Shape, SingleStage, total, written
 from pipeline.store.ledger import WHOLE_BYTES, StageLedger
 from pipeline.types import AnyArray, FloatArray, IntArray, Json

@@ -1,28 +1,21 @@
 """Reach: how far the k-th neighbor of every node is. New points no farther than that are joined to the node too.
 
 With it, a new point has the edges that it would have if the graph were made of all points together [B sec. 2], except
-that edges between fitted points stay as they are.
+that edges between fitted points stay as they are. Where edges were cut as short circuits, new points are not to be
+joined across the same gap: a node reaches less far than its edges that were cut.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.numerics.directions import edge_lengths
-from pipeline.numerics.neighbors.products import Portion, Room
-from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, joined_pairs
-from pipeline.numerics.neighbors.takers import (
-    TakerSearch,
-    of_edges,
-    reaching_chords,
-    reaching_pairs,
-    with_takers,
-)
+from pipeline.numerics.geodesics.shortcuts import shorten
 from pipeline.stages.exchange import gathered
-from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
+from pipeline.stages.graph.graph import group_bounds
+from pipeline.stages.graph.rows import cut_both_ways, group_csr
 from pipeline.stages.stage import Cost, GroupStage, Outcome, Shape, written
 from pipeline.store.ledger import StageLedger
-from pipeline.types import AnyArray, FloatArray, IntArray, Json
+from pipeline.types import FloatArray, IntArray, Json
 
 
 @dataclass(frozen=True)
@@ -31,13 +24,29 @@ class Reach(GroupStage):
 
     ordered: Outcome
     neighbors: Outcome
+    graph: Outcome
+    components: Outcome
     name = "reach"
-    reads = ("neighbors",)
+    reads = ("neighbors", "components")
 
     def run_partition(self, ledger: StageLedger, partition: int) -> tuple[Json, list[str]]:
         reach = np.ascontiguousarray(self.neighbors.ledger.part("distances", partition).read()[:, -1])
+        shorten(reach, *self._cut_edges(partition))
         sizes = self.ordered.ledger.part("sizes", partition).read()
         return {}, ledger.write_parts(partition, {"reach": reach, "of_cells": greatest_of_cells(reach, sizes)})
+
+    def _cut_edges(self, partition: int) -> tuple[IntArray, FloatArray]:
+        """The edges that were cut at nodes of a group: their places in it, and how long the edges were."""
+        first, last = (int(bound) for bound in group_bounds(self.ordered)[partition : partition + 2])
+        starts, ends = cut_both_ways(self.components)
+        mine = slice(*np.searchsorted(starts, [first, last]))
+        places = starts[mine] - first
+        if not len(places):
+            return places, np.empty(0)
+        offsets, targets, weights = group_csr(self.graph, partition)
+        rows = [slice(*offsets[place : place + 2].tolist()) for place in places]
+        lengths = [weights[row][targets[row] == end].min() for row, end in zip(rows, ends[mine], strict=True)]
+        return places, np.array(lengths, dtype=np.float64)
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         return written(ledger, {}, {"reach_of_cells": gathered(ledger, "of_cells", sorted(figures))})
@@ -54,72 +63,3 @@ def greatest_of_cells(reach: FloatArray, sizes: IntArray) -> FloatArray:
     if len(reach):
         greatest[holding] = np.maximum.reduceat(reach, (np.cumsum(sizes) - sizes)[holding])
     return greatest
-
-
-@dataclass
-class Takers:
-    """The nodes that would take some points for their neighbors, found in the cells that the points look into.
-
-    metric: what the reach is measured by, where points are compared by chords.
-    """
-
-    reach: Outcome
-    metric: str
-    pairs: list[Pairs] = field(default_factory=list)
-
-    @property
-    def of_cells(self) -> FloatArray:
-        """How far a point may be from some node of each cell that takes it."""
-        return reaching_chords(self.metric, self.reach.ledger.read("reach_of_cells").read())
-
-    def refine(
-        self,
-        nodes: OrderedNodes,
-        cell: int,
-        portion: Portion,
-        points: AnyArray,
-        keys: IntArray,
-        distances: FloatArray,
-        found: IntArray,
-        among: IntArray,
-    ) -> None:
-        """Insert a cell's nodes into lists of nearest ones, and list the pairs of those that take the points."""
-        numbers = portion.rows & NODE_BITS
-        reach = self.of_nodes(nodes, cell, numbers)
-        chords = reaching_chords(self.metric, reach)
-
-        def also(block: IntArray, room: Room) -> None:
-            for pairs in reaching_pairs(portion, chords, points, block, room):
-                self._take(pairs, numbers, reach)
-
-        portion.refine(points, keys, distances, found, among, float(chords.max()), also)
-
-    def look(
-        self,
-        nodes: OrderedNodes,
-        cell: int,
-        cell_points: AnyArray,
-        numbers: IntArray,
-        points: AnyArray,
-        among: IntArray,
-    ) -> None:
-        """List the pairs of a cell's nodes, given by their numbers, and those points that they take."""
-        reach = self.of_nodes(nodes, cell, numbers)
-        pairs = TakerSearch(cell_points, reaching_chords(self.metric, reach)).pairs(points[among])
-        self._take(pairs._replace(queries=among[pairs.queries]), numbers, reach)
-
-    def _take(self, pairs: Pairs, numbers: IntArray, reach: FloatArray) -> None:
-        """Keep those pairs that are within reach by the metric, under the numbers of the nodes."""
-        near = of_edges(pairs, edge_lengths(self.metric, pairs.distances), reach)
-        self.pairs.append(near._replace(points=numbers[near.points]))
-
-    def of_nodes(self, nodes: OrderedNodes, cell: int, numbers: IntArray) -> FloatArray:
-        """The reach of some nodes of a cell."""
-        group = int(nodes.group_of(np.array([cell]))[0])
-        begin, end = (int(bound - nodes.offsets[nodes.groups[group]]) for bound in nodes.offsets[cell : cell + 2])
-        reach = self.reach.ledger.part("reach", group).read(begin, end)
-        return np.asarray(reach[numbers - nodes.offsets[cell]])
-
-    def beside(self, lengths: FloatArray, neighbors: IntArray) -> RadiusLists:
-        """The lists of points with their nearest (p, k), by the metric, and all that take them."""
-        return with_takers(lengths, neighbors, joined_pairs(self.pairs))

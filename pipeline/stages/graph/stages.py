@@ -11,10 +11,10 @@ from pipeline.stages.graph.precomputed import GivenGraph as GivenGraph
 from pipeline.stages.graph.precomputed import JoinNewNodes as JoinNewNodes
 from pipeline.stages.graph.precomputed import LoadGraph as LoadGraph
 from pipeline.stages.graph.precomputed import LoadNewNodes as LoadNewNodes
+from pipeline.stages.graph.radius import RadiusGraph as RadiusGraph
+from pipeline.stages.graph.radius import RadiusProbes as RadiusProbes
 from pipeline.stages.graph.reach import Reach as Reach
 from pipeline.stages.graph.rows import Rows as Rows
-from pipeline.stages.graph.search import RadiusGraph as RadiusGraph
-from pipeline.stages.graph.search import RadiusProbes as RadiusProbes
 from pipeline.stages.graph.search import Search as Search
 from pipeline.stages.graph.search import SearchWithin as SearchWithin
 from pipeline.stages.graph.shortcuts import Shortcuts as Shortcuts

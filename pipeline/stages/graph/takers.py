@@ -1,0 +1,88 @@
+"""Nodes that would take new points for their neighbors, found while the points look into cells for their own."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.numerics.directions import edge_lengths
+from pipeline.numerics.neighbors.products import Portion, Room
+from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, joined_pairs
+from pipeline.numerics.neighbors.takers import (
+    TakerSearch,
+    of_edges,
+    reaching_chords,
+    reaching_pairs,
+    with_takers,
+)
+from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
+from pipeline.stages.stage import Outcome
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+
+@dataclass
+class Takers:
+    """The nodes that would take some points for their neighbors, found in the cells that the points look into.
+
+    metric: what the reach is measured by, where points are compared by chords.
+    """
+
+    reach: Outcome
+    metric: str
+    pairs: list[Pairs] = field(default_factory=list)
+
+    @property
+    def of_cells(self) -> FloatArray:
+        """How far a point may be from some node of each cell that takes it."""
+        return reaching_chords(self.metric, self.reach.ledger.read("reach_of_cells").read())
+
+    def refine(
+        self,
+        nodes: OrderedNodes,
+        cell: int,
+        portion: Portion,
+        points: AnyArray,
+        keys: IntArray,
+        distances: FloatArray,
+        found: IntArray,
+        among: IntArray,
+    ) -> None:
+        """Insert a cell's nodes into lists of nearest ones, and list the pairs of those that take the points."""
+        numbers = portion.rows & NODE_BITS
+        reach = self.of_nodes(nodes, cell, numbers)
+        chords = reaching_chords(self.metric, reach)
+
+        def also(block: IntArray, room: Room) -> None:
+            for pairs in reaching_pairs(portion, chords, points, block, room):
+                self._take(pairs, numbers, reach)
+
+        portion.refine(points, keys, distances, found, among, float(chords.max()), also)
+
+    def look(
+        self,
+        nodes: OrderedNodes,
+        cell: int,
+        cell_points: AnyArray,
+        numbers: IntArray,
+        points: AnyArray,
+        among: IntArray,
+    ) -> None:
+        """List the pairs of a cell's nodes, given by their numbers, and those points that they take."""
+        reach = self.of_nodes(nodes, cell, numbers)
+        pairs = TakerSearch(cell_points, reaching_chords(self.metric, reach)).pairs(points[among])
+        self._take(pairs._replace(queries=among[pairs.queries]), numbers, reach)
+
+    def _take(self, pairs: Pairs, numbers: IntArray, reach: FloatArray) -> None:
+        """Keep those pairs that are within reach by the metric, under the numbers of the nodes."""
+        near = of_edges(pairs, edge_lengths(self.metric, pairs.distances), reach)
+        self.pairs.append(near._replace(points=numbers[near.points]))
+
+    def of_nodes(self, nodes: OrderedNodes, cell: int, numbers: IntArray) -> FloatArray:
+        """The reach of some nodes of a cell."""
+        group = int(nodes.group_of(np.array([cell]))[0])
+        begin, end = (int(bound - nodes.offsets[nodes.groups[group]]) for bound in nodes.offsets[cell : cell + 2])
+        reach = self.reach.ledger.part("reach", group).read(begin, end)
+        return np.asarray(reach[numbers - nodes.offsets[cell]])
+
+    def beside(self, lengths: FloatArray, neighbors: IntArray) -> RadiusLists:
+        """The lists of points with their nearest (p, k), by the metric, and all that take them."""
+        return with_takers(lengths, neighbors, joined_pairs(self.pairs))
