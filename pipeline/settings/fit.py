@@ -126,9 +126,9 @@ class MethodSettings(FrozenSettings):
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",
-        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (each the point that "
-        "lowers the trace of the points' residual Gram matrix most), cholesky (randomly pivoted Cholesky of a Gaussian kernel of the points). For objects "
-        "and similarities the default is random.",
+        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (each the point that lowers "
+        "the trace of the points' residual Gram matrix most), cholesky (randomly pivoted Cholesky of a Gaussian kernel "
+        "of the points). For objects and similarities the default is random.",
         examples=[*SELECTIONS],
     )
     landmark_weights: str = option(

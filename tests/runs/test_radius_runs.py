@@ -16,7 +16,7 @@ from pipeline.jobs.portable import export_model
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.extension import project
 from pipeline.settings import ClusterSettings, fit_settings
-from pipeline.stages.graph import search as stage
+from pipeline.stages.graph import radius as stage
 from pipeline.stages.publish import PUBLISHED
 
 N_POINTS, RADIUS = 4500, 2.0
