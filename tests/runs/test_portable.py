@@ -166,7 +166,7 @@ def test_its_size_is_as_documented_and_stated(roll):
     for anchors in (300, 1000, N_TRAINING):
         model = folder / f"model-{anchors}"
         n_calibrating = min(N_TRAINING, 20_000) if anchors == N_TRAINING else 0.8 * (N_TRAINING - anchors)
-        expected = anchors * (4 * m + 8 * n_columns + 14 * k + 40) + 40 * n_calibrating + 8 * m * (d + 30) + 60_000
+        expected = anchors * (4 * m + 8 * n_columns + 14 * k + 48) + 40 * n_calibrating + 8 * m * (d + 30) + 60_000
         on_disk = sum(len(data) for data in contents(model).values())
         stated = open_run(model).portable["bytes"]
         assert 0.5 * expected < stated <= on_disk < expected
