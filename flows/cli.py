@@ -27,7 +27,7 @@ TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Take the lock from a holder that cannot be asked, such as one on another machine. Only if it is dead.",
+        help="Take the lock although its holder, on another machine, cannot be checked. Make sure that it is dead.",
         rich_help_panel=EXECUTION,
     ),
 ]

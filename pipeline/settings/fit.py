@@ -52,7 +52,8 @@ class MethodSettings(FrozenSettings):
     extension: str = option(
         PLACEMENT,
         "auto",
-        f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default. "
+        f"How points other than landmarks are placed: {_names(EXTENSIONS)}; auto is the method's default "
+        "(docs/methods.md). "
         "For isomap, kernel-isomap, mds and kernel-mds, projection and restricted mean the same: both are published.",
         examples=["auto", *EXTENSIONS],
     )
@@ -87,12 +88,14 @@ class MethodSettings(FrozenSettings):
     landmarks_key: str | None = option(
         DATA,
         None,
-        "With a rectangular (landmarks x points) matrix: array (or .npy file) with the point number of each landmark.",
+        "With a matrix of landmarks x points: array (or .npy file) that says which point each landmark is, counted "
+        "from 0.",
     )
     own_key: str | None = option(
         DATA,
         None,
-        "With similarities: array (or .npy file) with each point's similarity to itself (the diagonal).",
+        "With similarities of landmarks x points, which have no diagonal: array (or .npy file) with each point's "
+        "similarity to itself.",
     )
     n_evaluated: int | None = option(
         LANDMARKS,
@@ -126,9 +129,9 @@ class MethodSettings(FrozenSettings):
     landmark_selection: str = option(
         LANDMARKS,
         "maxmin",
-        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (each the point that lowers "
-        "the trace of the points' residual Gram matrix most), cholesky (randomly pivoted Cholesky of a Gaussian kernel "
-        "of the points). For objects and similarities the default is random.",
+        "How landmarks are selected: maxmin (farthest point first), random, kmeans, trace (each the point that "
+        "explains most of what those before leave unexplained), cholesky (randomly pivoted Cholesky of a Gaussian "
+        "kernel of the points). For objects and similarities the default is random.",
         examples=[*SELECTIONS],
     )
     landmark_weights: str = option(
@@ -239,8 +242,8 @@ class FitSettings(MethodSettings, JobSettings):
     n_landmarks: int | Literal["auto"] = option(
         LANDMARKS,
         "auto",
-        "Number of landmarks; auto is 100 + 2 sqrt(n) for n points (distinct ones along a graph), at least 40 x "
-        "(n_components + 1), at most n.",
+        "Number of landmarks; auto is 100 + 2 sqrt(n) for n points (with a neighbor graph, identical rows count "
+        "once), at least 40 x (n_components + 1), at most n.",
     )
     n_components: Annotated[int, Field(**within("n_components"))] | Literal["auto"] = option(
         METHOD, 2, "Dimension of the embedding; auto is the intrinsic dimension of a sample of the rows, rounded."
@@ -248,7 +251,8 @@ class FitSettings(MethodSettings, JobSettings):
     diagonal_weight: Annotated[float, Field(**within("diagonal_weight"))] | Literal["balanced"] = option(
         PLACEMENT,
         1.0,
-        "Weight of a point's squared norm in restricted reconstruction; balanced is the number of landmarks.",
+        "Weight of a point's squared distance from the centroid in restricted reconstruction; balanced is the number "
+        "of landmarks.",
     )
     spread: bool = option(
         PLACEMENT,
