@@ -69,7 +69,6 @@ def test_a_truncated_file_is_named_with_the_row(tmp_path, rng):
         (np.zeros((0, 5)), "it is empty"),
         (np.zeros((5, 2), complex), "must hold real numbers"),
         (np.zeros((5, 2), "U3"), "must hold real numbers"),
-        (np.asfortranarray(np.zeros((5, 2))), "stored column by column"),
     ],
 )
 def test_what_is_no_table_of_numbers_is_refused(tmp_path, array, message):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pipeline.errors import InvalidInputError
 from pipeline.plugins import LOADED
 from pipeline.sources.arrays import MatrixTable, Rows, chosen_key, open_array, open_one_of
-from pipeline.sources.numpy_files import NumpyMatrix, NumpyRows, archive_members
+from pipeline.sources.numpy_files import NumpyMatrix, archive_members, numpy_rows
 from pipeline.sources.source import Column, Source, table_source
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ArrayPlace:
 
     def rows(self) -> Rows:
         """The array, to be read along its first axis."""
-        return self._in_zarr() or NumpyRows(self.path, self.key)
+        return self._in_zarr() or numpy_rows(self.path, self.key)
 
     def matrix(self) -> "NumpyMatrix | ForeignArray":
         """The array, to be read where rows and columns cross."""

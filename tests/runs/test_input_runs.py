@@ -1,0 +1,46 @@
+"""Whole runs on data that comes in other forms: the results are those of the plain form, to the bit."""
+
+import numpy as np
+import pytest
+from small import extended, fitted
+
+from pipeline import open_run
+from pipeline.numerics.datasets import swiss_roll
+
+N_FIT = 4300
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """On a roll turned into nine columns, new ones a little off it."""
+    turned = np.linalg.qr(np.random.default_rng(0).normal(size=(9, 3)))[0]
+    return swiss_roll(N_FIT + 50, seed=0).points @ turned.T + 3.0
+
+
+@pytest.fixture(scope="module")
+def plain(rows, tmp_path_factory):
+    """The run on the plain form, and its extension."""
+    folder = tmp_path_factory.mktemp("plain")
+    np.save(folder / "x.npy", rows[:N_FIT])
+    np.save(folder / "new.npy", rows[N_FIT:])
+    return ran(folder, "x.npy", "new.npy")
+
+
+def ran(folder, source, new, of_fit=None, **told):
+    """A fit that standardizes, which needs the moments of columns, and an extension of it."""
+    fitted(folder / source, folder / "run", standardize=True, **told, **(of_fit or {}))
+    extended(folder / "run", folder / new, folder / "out", **told)
+    return open_run(folder / "run"), open_run(folder / "out")
+
+
+def assert_same_bytes(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.arrays == theirs.arrays
+        for name in theirs.arrays:
+            assert ours.embedding(name).tobytes() == theirs.embedding(name).tobytes(), name
+
+
+def test_an_array_stored_by_columns_gives_the_bytes_of_one_stored_by_rows(rows, plain, tmp_path):
+    np.save(tmp_path / "x.npy", np.asfortranarray(rows[:N_FIT]))
+    np.savez_compressed(tmp_path / "new.npz", np.asfortranarray(rows[N_FIT:]))
+    assert_same_bytes(ran(tmp_path, "x.npy", "new.npz"), plain)
