@@ -105,7 +105,7 @@ def checked_table(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
     if dtype.kind not in "fiub":
         raise InvalidInputError(f"{name} has dtype {dtype}; it must hold real numbers.")
     if len(shape) != 2:
-        raise InvalidInputError(f"{name} has shape {shape}; it must have 2 dimensions, rows and columns.")
+        raise InvalidInputError(f"{name} has shape {shape}; it must have 2 dimensions or more, rows and columns.")
     if 0 in shape:
         kind = EmptySourceError if shape[1] else InvalidInputError
         raise kind(f"{name} has shape {shape}; it is empty, and at least one row and column are needed.")

@@ -44,3 +44,21 @@ def test_an_array_stored_by_columns_gives_the_bytes_of_one_stored_by_rows(rows, 
     np.save(tmp_path / "x.npy", np.asfortranarray(rows[:N_FIT]))
     np.savez_compressed(tmp_path / "new.npz", np.asfortranarray(rows[N_FIT:]))
     assert_same_bytes(ran(tmp_path, "x.npy", "new.npz"), plain)
+
+
+def test_an_array_of_more_dimensions_gives_the_bytes_of_the_flattened_one(rows, plain, tmp_path):
+    images = rows.reshape(-1, 3, 3)
+    np.save(tmp_path / "x.npy", np.asfortranarray(images[:N_FIT]))
+    np.save(tmp_path / "new.npy", images[N_FIT:])
+    assert_same_bytes(ran(tmp_path, "x.npy", "new.npy"), plain)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.float16])
+def test_numbers_of_few_bytes_are_read_as_they_are(tmp_path, dtype):
+    images = np.random.default_rng(1).integers(0, 2, size=(300, 6, 5))
+    runs = []
+    for name, kind in (("few", dtype), ("many", np.float32)):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "x.npy", images.astype(kind))
+        runs.append(ran(tmp_path / name, "x.npy", "x.npy", of_fit={"n_landmarks": 40}))
+    assert_same_bytes(*runs)

@@ -44,6 +44,17 @@ def test_an_array_stored_column_by_column_is_read_by_rows(tmp_path, array, kind,
         check_reads(open_source(path, id_column=2), np.delete(array, 2, axis=1), array[:, 2].astype(np.int64))
 
 
+@pytest.mark.parametrize("kind", SAVES)
+@pytest.mark.parametrize("order", [np.ascontiguousarray, np.asfortranarray])
+def test_arrays_of_more_dimensions_are_flattened(tmp_path, rng, kind, order, check_reads):
+    path = tmp_path / f"x.{'npy' if kind == 'npy' else 'npz'}"
+    images = rng.integers(0, 256, size=(50, 4, 3, 2)).astype(np.uint8)
+    flat = images.reshape(50, 24)
+    SAVES[kind](path, order(images))
+    check_reads(open_source(path), flat)
+    check_reads(open_source(path, columns=[23, 0], id_column=5), flat[:, [23, 0]], flat[:, 5].astype(np.int64))
+
+
 def test_a_block_of_an_array_stored_by_columns_reads_only_its_rows(tmp_path, rng, monkeypatch):
     np.save(tmp_path / "x.npy", np.asfortranarray(rng.normal(size=(1000, 30))))
     source, lengths = open_source(tmp_path / "x.npy"), []
