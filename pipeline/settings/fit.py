@@ -209,7 +209,7 @@ class MethodSettings(FrozenSettings):
 class FitSettings(MethodSettings, JobSettings):
     """Settings of a fit. Each field is a key of the TOML file and an option of `trigpoint fit`."""
 
-    source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet, CSV or TSV; text files with --input objects.")
+    source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet, CSV, TSV or text.")
     store: str = required(DATA, "Folder of the run, created if needed. Rerun the same command to resume.")
     key: str | None = option(DATA, None, "Name of the array in a .npz file or Zarr group.")
     columns: tuple[str, ...] | None = option(DATA, None, "Columns to use, by name or number, separated by commas.")

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from pipeline.errors import InvalidInputError
 from pipeline.plugins import LOADED
 from pipeline.sources.arrays import MatrixTable, Rows, chosen_key, open_array, open_one_of
+from pipeline.sources.gzipped import GZIPPED, table_suffix
 from pipeline.sources.numpy_files import NumpyMatrix, archive_members, numpy_rows
 from pipeline.sources.source import Column, Source, table_source
 
 if TYPE_CHECKING:
     from pipeline.store.foreign import ForeignArray
 
-FILE_KINDS = (".npy", ".npz", ".parquet", ".csv", ".tsv")
-KNOWN_KINDS = f"a file of {', '.join(FILE_KINDS)}, a folder of .parquet files, or a Zarr folder"
+FILE_KINDS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".txt")
+KNOWN_KINDS = f"a file of {', '.join((*FILE_KINDS, *GZIPPED))}, a folder of .parquet files, or a Zarr folder"
 ZARR_DESCRIPTIONS = ("zarr.json", ".zarray", ".zgroup")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 Url: TypeAlias = str | os.PathLike[str]
@@ -108,8 +109,9 @@ def open_source(
 ) -> Source:
     """The source for a path or an array.
 
-    data: a .npy, .npz, .parquet, .csv or .tsv file, a folder of .parquet files, a Zarr array or group, an array in
-        memory, or anything that has a shape and a dtype and can be sliced, such as a dask array.
+    data: a .npy, .npz, .parquet, .csv, .tsv or .txt file (.csv and .tsv also gzipped), a folder of .parquet files, a
+        Zarr array or group, an array in memory, or anything that has a shape and a dtype and can be sliced, such as
+        a dask array. Rows that are arrays themselves are flattened.
     key: which array of a .npz file or a Zarr group, if it holds several.
     columns: the names or numbers of the columns to read, in this order; all but the ids by default.
     id_column: the column with the rows' names; in a .npz file or a Zarr group also another array, of one dimension.
@@ -154,8 +156,8 @@ def local_path(url: Url | bytes) -> Path:
 
 
 def path_kind(path: Path) -> str:
-    """The suffix of a file, or what a folder is of: "zarr" or ".parquet"."""
-    suffix = path.suffix.lower()
+    """The suffix of a file, that of the table if it is gzipped, or what a folder is of: "zarr" or ".parquet"."""
+    suffix = table_suffix(path)
     if path.is_dir():
         if any((path / name).is_file() for name in ZARR_DESCRIPTIONS):
             return "zarr"

@@ -1,5 +1,7 @@
 """Whole runs on data that comes in other forms: the results are those of the plain form, to the bit."""
 
+import gzip
+
 import numpy as np
 import pytest
 from small import extended, fitted
@@ -62,3 +64,11 @@ def test_numbers_of_few_bytes_are_read_as_they_are(tmp_path, dtype):
         np.save(tmp_path / name / "x.npy", images.astype(kind))
         runs.append(ran(tmp_path / name, "x.npy", "x.npy", of_fit={"n_landmarks": 40}))
     assert_same_bytes(*runs)
+
+
+def test_tables_in_other_dialects_and_gzipped_give_the_bytes_of_the_array(rows, plain, tmp_path):
+    text = "\n".join(";".join(map(repr, row)) for row in rows[:N_FIT].tolist()).replace(".", ",")
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(text.encode()))
+    lines = ["|".join("abcdefghi"), *("|".join(map(repr, row)) for row in rows[N_FIT:].tolist())]
+    (tmp_path / "new.txt").write_text("\n".join(lines))
+    assert_same_bytes(ran(tmp_path, "x.csv.gz", "new.txt"), plain)
