@@ -105,6 +105,7 @@ def open_one_of(
     key: str | None,
     columns: Sequence[Column] | None,
     id_column: Column | None,
+    exclude: Sequence[Column] | None = None,
 ) -> Source:
     """The source of the array `key` among several, whose ids may be another of them."""
     key = chosen_key(path, list(arrays), key, id_column)
@@ -112,7 +113,7 @@ def open_one_of(
     other = _sibling(list(arrays), key, id_column)
     if other is None:
         _refuse_unknown_name(path, [name for name in arrays if name != key], id_column)
-        return table_source(table, columns, id_column)
+        return table_source(table, columns, id_column, exclude=exclude)
     rows = arrays[other]()
     if rows.dtype.kind not in "iuUST":
         raise InvalidInputError(f"id_column: {rows.name} has dtype {rows.dtype}; ids must be integers or text.")
@@ -120,7 +121,7 @@ def open_one_of(
         raise InvalidInputError(
             f"id_column: {rows.name} has shape {rows.shape}; ids must have shape ({table.n_rows},), one a row."
         )
-    return table_source(table, columns, id_column, RowLabels(rows))
+    return table_source(table, columns, id_column, RowLabels(rows), exclude)
 
 
 def picked(rows: Rows, start: int, stop: int, columns: Columns) -> AnyArray:
@@ -163,9 +164,14 @@ def _refuse_unknown_name(path: object, others: list[str], id_column: Column | No
     )
 
 
-def open_array(data: object, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
+def open_array(
+    data: object,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+    exclude: Sequence[Column] | None = None,
+) -> Source:
     """The source for an array, anything that can be sliced like one, or nested lists."""
-    return table_source(MatrixTable(_rows(data)), columns, id_column)
+    return table_source(MatrixTable(_rows(data)), columns, id_column, exclude=exclude)
 
 
 class ArrayRows:

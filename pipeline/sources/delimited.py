@@ -24,10 +24,15 @@ LARGEST_PARSER_BLOCK = 2**31 - 1
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
-def open_delimited(path: Path, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
+def open_delimited(
+    path: Path,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+    exclude: Sequence[Column] | None = None,
+) -> Source:
     """The source of a .csv, .tsv or .txt file."""
     try:
-        source = table_source(DelimitedTable(path), columns, id_column)
+        source = table_source(DelimitedTable(path), columns, id_column, exclude=exclude)
         source.read(0, 1)  # text in a column that should hold numbers is best told at once
     except EmptySourceError:
         raise

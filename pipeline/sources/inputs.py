@@ -33,7 +33,7 @@ def open_input(settings: FitSettings, data: object | None = None) -> AnySource:
     if settings.input == GRAPH:
         return open_graph(settings.source, settings.key)
     given = settings.source if data is None else data
-    return open_source(given, settings.key, settings.columns, settings.id_column)
+    return open_source(given, settings.key, settings.columns, settings.id_column, settings.exclude)
 
 
 def as_table(source: AnySource) -> Source:

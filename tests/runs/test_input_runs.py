@@ -7,7 +7,11 @@ import pytest
 from small import extended, fitted
 
 from pipeline import open_run
+from pipeline.errors import InvalidInputError
+from pipeline.jobs.invert import invert
+from pipeline.jobs.refit import refit
 from pipeline.numerics.datasets import swiss_roll
+from pipeline.settings import InvertSettings, RefitSettings, fit_settings, job_settings
 
 N_FIT = 4300
 
@@ -72,3 +76,60 @@ def test_tables_in_other_dialects_and_gzipped_give_the_bytes_of_the_array(rows, 
     lines = ["|".join("abcdefghi"), *("|".join(map(repr, row)) for row in rows[N_FIT:].tolist())]
     (tmp_path / "new.txt").write_text("\n".join(lines))
     assert_same_bytes(ran(tmp_path, "x.csv.gz", "new.txt"), plain)
+
+
+WIDER = [0, 1, 2, 9, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "choice"),
+    [
+        ("npy", {"exclude": "3,10"}),
+        ("npy", {"columns": "0-10", "exclude": "3,10"}),
+        ("csv", {"columns": "0-2,4-9"}),
+        ("csv", {"exclude": "10,x3"}),
+    ],
+    ids=str,
+)
+def test_columns_left_out_give_the_bytes_of_the_others(rows, plain, tmp_path, suffix, choice):
+    """Of new rows the same columns are taken; those of a table with names in whatever order, unless they were counted,
+    and those of one without the columns that are left out."""
+    wide = np.column_stack([rows, np.arange(len(rows)) * 1e3])[:, WIDER]
+    names = [f"x{i}" for i in range(wide.shape[1])]
+    order = [4, 2, 0, 10, 9, 8, 7, 6, 5, 3, 1] if suffix == "csv" and "columns" not in choice else range(11)
+    save(tmp_path / f"x.{suffix}", wide[:N_FIT], names)
+    save(tmp_path / f"new.{suffix}", wide[N_FIT:, order], [names[i] for i in order])
+    assert_same_bytes(ran(tmp_path, f"x.{suffix}", f"new.{suffix}", choice), plain)
+    if "columns" not in choice:
+        np.save(tmp_path / "few.npy", rows[N_FIT:])
+        extended(tmp_path / "run", tmp_path / "few.npy", tmp_path / "few")
+        assert_same_bytes([open_run(tmp_path / "few")], plain[1:])
+
+
+def save(path, array, names):
+    if path.suffix == ".npy":
+        np.save(path, array)
+        return
+    lines = [",".join(names), *(",".join(map(repr, row)) for row in array.tolist())]
+    path.write_text("\n".join(lines))
+
+
+def test_a_refit_and_an_inversion_leave_out_the_same_columns(tmp_path):
+    rows = np.column_stack([swiss_roll(400, seed=1).points, np.arange(400.0)])
+    np.save(tmp_path / "x.npy", rows[:300])
+    np.save(tmp_path / "new.npy", rows[300:])
+    np.save(tmp_path / "all.npy", rows[:, :3])
+    settings = {"method": "mds", "n_landmarks": 40, "seed": 1}
+    fitted(tmp_path / "x.npy", tmp_path / "run", exclude="3", **settings)
+    refit(job_settings(RefitSettings, {"store": str(tmp_path / "run"), "new": str(tmp_path / "new.npy")}))
+    asked = {"store": str(tmp_path / "run"), "output": str(tmp_path / "back"), "leave_one_out": True}
+    invert(job_settings(InvertSettings, asked))
+    assert open_run(tmp_path / "run").embedding("projection").shape == (400, 2)
+
+
+def test_a_setting_that_leaves_columns_out_is_of_vectors_only_and_named_only_if_set(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"exclude=.* input='dissimilarities'"):
+        fitted(tmp_path / "x.npy", tmp_path / "run", input="dissimilarities", method="mds", exclude="0")
+    told = fit_settings({"source": "x", "store": "y"}).of_results()
+    assert "exclude" not in told
+    assert fit_settings({"source": "x", "store": "y", "exclude": "1"}).of_results()["exclude"] == ["1"]
