@@ -27,10 +27,10 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def plan_report(plan: Plan) -> tuple[Json, list[str]]:
-    """What a fit will take, for programs and in lines."""
+def plan_report(plan: Plan, data: str) -> tuple[Json, list[str]]:
+    """What a fit of some data will take, for programs and in lines."""
     total = sum(plan.seconds.values())
-    lines = [f"  {'stage':<11} {'tasks':>7} {'MiB a worker':>13} {'MiB on disk':>12} {'time':>8}"]
+    lines = [data, f"  {'stage':<11} {'tasks':>7} {'MiB a worker':>13} {'MiB on disk':>12} {'time':>8}"]
     lines += [
         f"  {stage.stage:<11} {stage.n_tasks:>7,} {stage.memory / MIB:>13,.0f} {stage.disk / MIB:>12,.1f} "
         f"{in_words(stage.seconds):>8}"
@@ -45,6 +45,7 @@ def plan_report(plan: Plan) -> tuple[Json, list[str]]:
         *(f"Assumed: {assumption}." for assumption in plan.assumptions),
     ]
     value = {
+        "data": data,
         "stages": [asdict(stage) for stage in plan.stages],
         "n_workers": plan.n_workers,
         "threads_per_worker": plan.n_threads,

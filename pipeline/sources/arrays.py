@@ -65,6 +65,7 @@ class MatrixTable:
         self.n_rows, width = checked_table(rows.name, flat.shape, rows.dtype)
         self.name = rows.name
         self.column_names = [str(column) for column in range(width)]
+        self.flattened_from = rows.shape if flat is not rows else None
         self._rows = flat
 
     def dtype_of(self, columns: Columns) -> np.dtype[Any]:

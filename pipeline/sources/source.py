@@ -265,6 +265,8 @@ class TableSource:
         self.dtype = table.dtype_of(columns)
         self.column_names = [table.column_names[column] for column in columns]
         self.has_ids = labels is not None
+        # The shape of an array of more dimensions, for people to see.
+        self.flattened_from: tuple[int, ...] | None = getattr(table, "flattened_from", None)
         self._table, self._columns, self._labels = table, columns, labels
 
     def read(self, start: int, stop: int) -> AnyArray:
