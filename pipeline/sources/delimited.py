@@ -34,9 +34,8 @@ def open_delimited(
     try:
         source = table_source(DelimitedTable(path), columns, id_column, exclude=exclude)
         source.read(0, 1)  # text in a column that should hold numbers is best told at once
-    except EmptySourceError:
-        raise
     except InvalidInputError as error:
+        # A single line of text is no table without rows, as new data that has not come yet may be.
         if table_suffix(path) != ".txt":
             raise
         raise InvalidInputError(f"{error} If its lines are texts to compare, choose input='objects'.") from error

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.sources import open_source, text_rows
 from pipeline.sources.dialect import MISSING, Dialect, dialect_of
 from pipeline.sources.gzipped import _kept, unpacked
@@ -202,6 +202,10 @@ def test_a_text_file_of_anything_else_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "x.txt").write_text("ACGT\nCGTA\n")
     with pytest.raises(InvalidInputError, match=r"holds 'CGTA' .*If its lines are texts to compare, choose input="):
         open_source(tmp_path / "x.txt")
+    (tmp_path / "x.txt").write_text("One line.")
+    with pytest.raises(InvalidInputError, match=r"holds no rows of data.* choose input=") as refused:
+        open_source(tmp_path / "x.txt")
+    assert not isinstance(refused.value, EmptySourceError)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz"])
