@@ -7,7 +7,7 @@ import pytest
 from small import extended, fitted
 
 from pipeline import open_run
-from pipeline.errors import InvalidInputError
+from pipeline.errors import InvalidInputError, ScaleWarning
 from pipeline.jobs.invert import invert
 from pipeline.jobs.refit import refit
 from pipeline.numerics.datasets import swiss_roll
@@ -133,3 +133,48 @@ def test_a_setting_that_leaves_columns_out_is_of_vectors_only_and_named_only_if_
     told = fit_settings({"source": "x", "store": "y"}).of_results()
     assert "exclude" not in told
     assert fit_settings({"source": "x", "store": "y", "exclude": "1"}).of_results()["exclude"] == ["1"]
+
+
+@pytest.fixture
+def of_different_units(tmp_path):
+    """Columns named a to d, of which c is in a much smaller unit."""
+    table = np.random.default_rng(2).normal(size=(300, 4)) * [1.0, 2.0, 500.0, 1.0]
+    save(tmp_path / "x.csv", table, list("abcd"))
+    return tmp_path / "x.csv"
+
+
+OF_VECTORS = {"method": "mds", "n_landmarks": 40}
+
+
+@pytest.mark.parametrize("settings", [OF_VECTORS, {"n_landmarks": 40}, {**OF_VECTORS, "metric": "cityblock"}], ids=str)
+def test_a_column_that_dominates_is_named_and_kept_with_the_run(of_different_units, tmp_path, settings):
+    with pytest.warns(ScaleWarning, match=r"Column 'c' carries 99\.99% .* of all 4 columns, .* --standardize") as seen:
+        fitted(of_different_units, tmp_path / "run", **settings)
+    assert len(seen) == 1
+    found = open_run(tmp_path / "run").dominating_columns
+    assert (found["columns"], found["n_columns"]) == (["c"], 4)
+    assert 0.9999 < found["share"] < 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {**OF_VECTORS, "standardize": True},
+        {**OF_VECTORS, "pca": 3},
+        {**OF_VECTORS, "exclude": "c"},
+        {**OF_VECTORS, "columns": "2,0"},
+        {**OF_VECTORS, "metric": "angular"},
+        {**OF_VECTORS, "method": "kernel-mds", "kernel": "cosine"},
+    ],
+    ids=str,
+)
+def test_a_column_that_dominates_does_not_matter_where_scale_is_seen_to(of_different_units, tmp_path, settings):
+    fitted(of_different_units, tmp_path / "run", **settings)
+    assert open_run(tmp_path / "run").dominating_columns is None
+
+
+def test_a_constant_column_does_not_count(tmp_path):
+    table = np.random.default_rng(2).normal(size=(300, 3)) * [1.0, 500.0, 0.0] + 0.1
+    np.save(tmp_path / "x.npy", table)
+    fitted(tmp_path / "x.npy", tmp_path / "run", **OF_VECTORS)
+    assert open_run(tmp_path / "run").dominating_columns is None
