@@ -113,9 +113,9 @@ def plan(settings: FitSettings, as_json: AsJson = False) -> None:
     from flows.reports import plan_report
     from flows.runner import FitJob
 
-    plan = FitJob(settings).plan
-    _print(*plan_report(plan), as_json)
-    plan.require_feasible()
+    job = FitJob(settings)
+    _print(*plan_report(job.plan, job.data), as_json)
+    job.plan.require_feasible()
 
 
 @command()

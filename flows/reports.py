@@ -6,6 +6,7 @@ from pipeline.jobs.job import Done
 from pipeline.jobs.plan import Plan
 from pipeline.results.run import Run, in_words, open_run
 from pipeline.settings import InvertSettings
+from pipeline.stages.dominance import dominance_in_words
 from pipeline.stages.stage import MIB
 from pipeline.types import Json
 
@@ -27,10 +28,10 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def plan_report(plan: Plan) -> tuple[Json, list[str]]:
-    """What a fit will take, for programs and in lines."""
+def plan_report(plan: Plan, data: str) -> tuple[Json, list[str]]:
+    """What a fit of some data will take, for programs and in lines."""
     total = sum(plan.seconds.values())
-    lines = [f"  {'stage':<11} {'tasks':>7} {'MiB a worker':>13} {'MiB on disk':>12} {'time':>8}"]
+    lines = [data, f"  {'stage':<11} {'tasks':>7} {'MiB a worker':>13} {'MiB on disk':>12} {'time':>8}"]
     lines += [
         f"  {stage.stage:<11} {stage.n_tasks:>7,} {stage.memory / MIB:>13,.0f} {stage.disk / MIB:>12,.1f} "
         f"{in_words(stage.seconds):>8}"
@@ -45,6 +46,7 @@ def plan_report(plan: Plan) -> tuple[Json, list[str]]:
         *(f"Assumed: {assumption}." for assumption in plan.assumptions),
     ]
     value = {
+        "data": data,
         "stages": [asdict(stage) for stage in plan.stages],
         "n_workers": plan.n_workers,
         "threads_per_worker": plan.n_threads,
@@ -64,7 +66,7 @@ def fit_report(opened: Run, fitted: Done) -> Json:
     return {
         "store": opened.url,
         **_computed(fitted),
-        "figures": _counts(found),
+        "figures": _counts(found) | {"dominating_columns": opened.dominating_columns},
         "quality": opened.quality,
         "trust": opened.trust,
     }
@@ -105,6 +107,7 @@ def fit_summary(report: Json) -> list[str]:
     lines = [] if report["n_computed"] else ["Every stage was complete already: nothing was computed."]
     distinct = f"; {figures['n_distinct']:,} distinct" if "n_distinct" in figures else ""
     lines.append(f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded{distinct}.")
+    lines += dominance_lines(figures["dominating_columns"])
     if figures.get("components", {}).get("n_components", 1) > 1:
         lines.append(_component_line(figures["components"]))
     lines += shortcut_lines(figures.get("short_circuits"))
@@ -201,6 +204,11 @@ def _figures(report: Json) -> list[tuple[str, str]]:
                 (name, f"{quality[name]['value']:.4f} ({quality[name]['low']:.4f} to {quality[name]['high']:.4f})")
             )
     return rows
+
+
+def dominance_lines(figures: Json | None) -> list[str]:
+    """Which columns carry nearly all of the variance, if there are such."""
+    return [] if figures is None else [dominance_in_words(figures)]
 
 
 def shortcut_lines(figures: Json | None) -> list[str]:

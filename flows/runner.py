@@ -33,6 +33,7 @@ from pipeline.settings import (
     RefitSettings,
     job_settings,
 )
+from pipeline.sources.inputs import size_in_words
 from pipeline.stages.stage import Watch
 from pipeline.types import Json
 
@@ -95,7 +96,12 @@ class FitJob(Job[FitSettings]):
 
     @property
     def title(self) -> str:
-        return f"{self.settings.source} -> {self.settings.store}"
+        return f"{self.data} -> {self.settings.store}"
+
+    @property
+    def data(self) -> str:
+        """The source and its size."""
+        return f"{self.settings.source} ({size_in_words(self._prepared.source)})"
 
     def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
         fitted = self._prepared.run(watch, **way)
@@ -116,7 +122,8 @@ class RefitJob(Job[RefitSettings]):
 
     @property
     def title(self) -> str:
-        return f"{self._prepared.source.name} -> {self.settings.store}, version {self._prepared.version}"
+        data = f"{self._prepared.source.name} ({size_in_words(self._prepared.source)})"
+        return f"{data} -> {self.settings.store}, version {self._prepared.version}"
 
     def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
         return reports.refit_report(self.settings.store, self._prepared.run(watch, **way))

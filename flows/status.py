@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from flows.reports import automatic_line, batch_report, dimension_lines, shortcut_lines
+from flows.reports import automatic_line, batch_report, dimension_lines, dominance_lines, shortcut_lines
 from pipeline.jobs.batches import done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.stage import MIB
@@ -27,7 +27,7 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     }
     lines = [_stage_line(stage) for stage in stages]
     if published and opened.kind == run.FIT:
-        lines += dimension_lines(opened.quality)
+        lines += dominance_lines(opened.dominating_columns) + dimension_lines(opened.quality)
         if "dimension" in opened.manifest["stages"]:
             lines.append(automatic_line(opened.stage_figures("dimension")))
         if "shortcuts" in opened.manifest["stages"]:
@@ -41,6 +41,7 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     of_model = [] if stated is None else model_lines(stated)
     if published and opened.kind == run.FIT:
         value["n_components"] = opened.manifest["settings"]["n_components"]
+        value["dominating_columns"] = opened.dominating_columns
         value["intrinsic_dimension"] = opened.quality.get("intrinsic_dimension")
     return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
 

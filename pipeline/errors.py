@@ -21,6 +21,10 @@ class ShortcutWarning(UserWarning):
     """The neighbor graph has likely short circuits: edges across gaps of the data that many paths use."""
 
 
+class ScaleWarning(UserWarning):
+    """Few columns carry nearly all of the variance: distances hardly depend on the others."""
+
+
 class OutsideWarning(UserWarning):
     """Data was asked for at places far from everything that is embedded."""
 

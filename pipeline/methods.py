@@ -151,7 +151,7 @@ OF_METHODS = {
     *("kernel", "radius", "new_edges", "shortcuts", *KERNELS["polynomial"]),
     *("n_clusters", "regularization", "stress_neighbors", "n_init"),
 }
-OF_VECTORS = ("columns", "id_column", "standardize", "pca", "missing")
+OF_VECTORS = ("columns", "exclude", "id_column", "standardize", "pca", "missing")
 
 
 def landmark_choices() -> tuple[str, ...]:

@@ -102,7 +102,17 @@ def test_settings_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
         settings.seed = 1
     unsaid = set(FitSettings.model_fields) - set(settings.of_results())
-    assert unsaid == {"source", "store", "cluster", "plugins", "landmark_weights", "spread", "shortcuts", "new_edges"}
+    assert unsaid == {
+        "source",
+        "store",
+        "cluster",
+        "plugins",
+        "landmark_weights",
+        "spread",
+        "shortcuts",
+        "new_edges",
+        "exclude",
+    }
     told = fit_settings({**BASE, "landmark_weights": "counts"}).of_results()
     assert told["landmark_weights"] == "counts"
 

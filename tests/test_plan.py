@@ -1,6 +1,7 @@
 """What a fit will take, before anything runs: sums, shares, refusals; and the commands that say so."""
 
 import json
+import re
 import shutil
 from collections import namedtuple
 from dataclasses import replace
@@ -252,7 +253,8 @@ def test_plan_says_a_line_for_each_stage_and_the_totals(trigpoint, machine, smal
     arguments = ("plan", small, "--store", tmp_path / "run", "--cluster-threads-per-worker", 3, "--pca", 2)
     code, out, err = trigpoint(*arguments)
     assert (code, err) == (0, "")
-    header, *lines, total = out.splitlines()
+    data, header, *lines, total = out.splitlines()
+    assert re.fullmatch(rf"{re.escape(str(small))} \([\d,]+ rows x \d+ columns\)", data)
     assert header.split() == ["stage", "tasks", "MiB", "a", "worker", "MiB", "on", "disk", "time"]
     assert [line.split()[0] for line in lines] == list(STAGES)
     code, out, err = trigpoint(*arguments, "--json")
@@ -288,7 +290,7 @@ def test_plan_of_a_file_too_large_to_read_says_what_would_do(trigpoint, machine,
     disk(10**15)
     code, out, err = trigpoint("plan", huge, "--store", tmp_path / "run", "--cluster-memory-mib", 100_000)
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()[1:-1]] == [stage for stage in STAGES if stage != "axes"]
+    assert [line.split()[0] for line in out.splitlines()[2:-1]] == [stage for stage in STAGES if stage != "axes"]
     code, out, err = trigpoint("plan", huge, "--store", tmp_path / "run", "--cluster-memory-mib", 1024)
     needed = next(line.split()[2] for line in out.splitlines() if line.startswith("  rows "))
     assert code == 2

@@ -69,7 +69,6 @@ def test_a_truncated_file_is_named_with_the_row(tmp_path, rng):
         (np.zeros((0, 5)), "it is empty"),
         (np.zeros((5, 2), complex), "must hold real numbers"),
         (np.zeros((5, 2), "U3"), "must hold real numbers"),
-        (np.asfortranarray(np.zeros((5, 2))), "stored column by column"),
     ],
 )
 def test_what_is_no_table_of_numbers_is_refused(tmp_path, array, message):
@@ -83,7 +82,7 @@ def test_pickled_objects_are_never_loaded(tmp_path):
         open_source(tmp_path / "x.npy")
 
 
-@pytest.mark.parametrize("name", ["missing.npy", "x.txt", "folder.npy"])
+@pytest.mark.parametrize("name", ["missing.npy", "x.h5", "folder.npy"])
 def test_paths_that_hold_nothing_readable_are_refused(tmp_path, name):
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(InvalidInputError, match=name):
@@ -102,14 +101,14 @@ def test_urls_are_refused():
         open_source("s3://bucket/x.npy")
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x", "x.h5"])
+@pytest.mark.parametrize("name", ["x.dat", "x", "x.h5"])
 def test_unknown_kinds_are_refused_with_the_known_ones(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(InvalidInputError, match=rf"{name} is of no known kind; use a file of \.npy, .*Zarr folder"):
         open_source(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["x.csv.gz", "x.tsv.zst", "x.zip"])
+@pytest.mark.parametrize("name", ["x.npy.gz", "x.tsv.zst", "x.zip"])
 def test_compressed_files_are_refused_with_the_remedy(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(InvalidInputError, match=rf"{name} is compressed as a whole; decompress it first"):

@@ -155,7 +155,7 @@ def data_paths(store: str, manifest: Json, moved: str | None) -> list[str]:
 def fitted_sources(store: str, manifest: Json, paths: Sequence[str]) -> list[Source]:
     """The files that a run was fitted on: the first as its fit opened it, others as new data beside it."""
     told, (first, *others) = manifest["settings"], paths
-    opened = open_source(first, told["key"], told["columns"], told["id_column"])
+    opened = open_source(first, told["key"], told["columns"], told["id_column"], told.get("exclude"))
     return [opened, *(opened_alike(store, told, manifest["source"], path) for path in others)]
 
 
@@ -193,17 +193,19 @@ def opened_alike(
 
 def _ways_to_open(
     told: Json, names: list[str], key: str | None, id_column: str | None
-) -> Iterator[tuple[str | None, list[str] | None, str | None]]:
-    """Each an array, columns and an id column to try."""
+) -> Iterator[tuple[str | None, list[str] | None, str | None, list[str] | None]]:
+    """Each an array, columns, an id column and columns to leave out, to try."""
     numbered = names == [str(number) for number in range(len(names))]
     named = told["columns"] or (None if numbered else names)
+    # Names of fitted columns are without those that were left out.
+    exclude = None if named is names else told.get("exclude")
     keys = (key,) if key is not None else dict.fromkeys((told["key"], None))
     ids = (id_column,) if id_column is not None else dict.fromkeys((told["id_column"], None))
     for each_key, each_id in product(keys, ids):
-        yield each_key, named, each_id
-    if named is not None and not told["columns"]:
+        yield each_key, named, each_id, exclude
+    if (named or exclude) and not told["columns"]:
         # A table without names has as many columns, or is refused for that.
-        yield key, None, id_column
+        yield key, None, id_column, None
 
 
 def _require_fitting(settings: ExtendSettings, space: Space, source: AnySource) -> None:

@@ -10,16 +10,18 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Done, Job, Runner, Way, require_apart
 from pipeline.jobs.measured import ALONG_NEIGHBORS, measured, measuring_stages
 from pipeline.jobs.plan import Plan, assumed, fit_shape, method_choice, planned
-from pipeline.methods import GRAPH, METHODS, uses
+from pipeline.methods import GRAPH, METHODS, VECTORS, uses
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
+from pipeline.stages.dominance import dominance
 from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.components import NO_BRIDGES
 from pipeline.stages.landmarks import AutomaticComponents, LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
+from pipeline.stages.validate import Validate
 from pipeline.types import Json
 
 # What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
@@ -77,9 +79,13 @@ class FitJob(Job):
     def manifest(self, outcomes: dict[str, Outcome]) -> Json:
         found = outcomes.get(AutomaticComponents.name)
         settings = self.settings if found is None else self.settings.with_components(found.figures["n_components"])
+        described = described_source(self.source)
+        vectors = settings.input == VECTORS
+        dominant = dominance(settings, described["column_names"], outcomes[Validate.name]) if vectors else None
         return {
+            **({} if dominant is None else {"dominating_columns": dominant}),
             "settings": settings.of_results(),
-            "source": described_source(self.source),
+            "source": described,
             "sources": [str(Path(path).resolve()) for path in self.paths],
         }
 

@@ -206,7 +206,7 @@ def _fitted_source(settings: InvertSettings, manifest: Json, validated: Outcome,
     """The data of the run where it was, or where it is told to be now."""
     if data is not None:
         told = manifest["settings"]
-        source = open_source(data, None, told["columns"], told["id_column"])
+        source = open_source(data, None, told["columns"], told["id_column"], told.get("exclude"))
     else:
         paths = data_paths(settings.store, manifest, settings.source)
         for path in paths:

@@ -16,6 +16,7 @@ from pipeline.sources.objects import ObjectSource
 from pipeline.sources.partitions import RowPartitions
 from pipeline.sources.proximities import ProximitySource, between_new, own_similarities
 from pipeline.sources.source import Source
+from pipeline.stages.dominance import dominance, warn_of_dominance
 from pipeline.stages.graph import stages as graph
 from pipeline.stages.landmarks import AutomaticComponents, Landmarks
 from pipeline.stages.providers.geodesic import GeodesicRows, NodeCandidates, SearchedRows
@@ -117,6 +118,7 @@ def _vectors(settings: FitSettings, data: PreparedSource, cut: RowPartitions, do
 def _prepared(settings: FitSettings, source: Source, cut: RowPartitions, done: Runner) -> PreparedSource:
     """The validated source with the preprocessing that is asked for."""
     validated = done(Validate(source, cut, settings.missing, settings.metric_of_rows))
+    warn_of_dominance(dominance(settings, source.column_names, validated))
     axes = None
     if settings.pca is not None:
         axes = done(Axes(source, validated, settings.standardize, settings.pca))

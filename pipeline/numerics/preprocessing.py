@@ -11,7 +11,10 @@ from threadpoolctl import threadpool_limits
 from pipeline.methods import DIRECTIONAL
 from pipeline.numerics.compiled import compiled
 from pipeline.numerics.directions import unit_points
-from pipeline.types import AnyArray, FloatArray
+from pipeline.types import AnyArray, FloatArray, IntArray
+
+# Columns dominate all distances if so few carry more than this share of the variance.
+DOMINATING, MOST_DOMINATING = 0.99, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,3 +104,22 @@ def merged_moments(first: FloatArray, n_first: int, second: FloatArray, n_second
     shift = second[0] - first[0]
     mean = first[0] + shift * (n_second / n)
     return np.stack([mean, first[1] + second[1] + shift**2 * (n_first * n_second / n)])
+
+
+def dominating_columns(deviations: FloatArray) -> tuple[IntArray, float]:
+    """The fewest columns that carry more than `DOMINATING` of all variance, and their share of it.
+
+    There are none among fewer than three columns that vary, and no more than `MOST_DOMINATING`, or a tenth of these
+    columns if that is less: among more, it is usual that some vary more than others.
+
+    deviations: sum of squared deviations (D,) of each column.
+    """
+    none, n_varying = np.empty(0, np.int64), int(np.count_nonzero(deviations))
+    if n_varying < 3 or not np.isfinite(deviations).all():
+        return none, 0.0
+    order = np.argsort(-deviations, kind="stable")[: max(1, min(MOST_DOMINATING, n_varying // 10))]
+    # Relative to the largest, whose square may be near the end of the range.
+    relative = deviations / deviations[order[0]]
+    shares = np.cumsum(relative[order]) / relative.sum()
+    n_found = int(np.searchsorted(shares, DOMINATING, side="right")) + 1
+    return (order[:n_found], float(shares[n_found - 1])) if n_found <= len(order) else (none, 0.0)

@@ -121,6 +121,11 @@ class Run:
         return self.stage_figures("register") if "register" in self.manifest["stages"] else None
 
     @property
+    def dominating_columns(self) -> Json | None:
+        """The columns that carry nearly all of the variance of the data and their share, if there are such."""
+        return self.manifest.get("dominating_columns")
+
+    @property
     def kind(self) -> str:
         """`fit`, `extension`, `model` or `inversion`."""
         return run.kind_of(self._store)

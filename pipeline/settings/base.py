@@ -147,7 +147,7 @@ class JobSettings(FrozenSettings):
     def _named(cls, value: object) -> object:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    @field_validator("columns", "arc_rows", "new", "plugins", mode="before", check_fields=False)
+    @field_validator("columns", "exclude", "arc_rows", "new", "plugins", mode="before", check_fields=False)
     @classmethod
     def _separated(cls, value: object) -> object:
         return split(value) if isinstance(value, str | list | tuple) else value

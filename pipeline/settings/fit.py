@@ -36,7 +36,7 @@ from pipeline.settings.base import (
 # Row and node number share the 63 bits of a key in the neighbor search.
 MOST_ROWS = 2**31
 # Settings that earlier states of this version did not have, with defaults that change nothing.
-LATER = ("plugins", "landmark_weights", "spread", "shortcuts", "new_edges")
+LATER = ("plugins", "landmark_weights", "spread", "shortcuts", "new_edges", "exclude")
 # A scatter matrix of 512 MB; wider tables need a choice of columns before principal axes.
 MOST_PCA_COLUMNS = 8192
 
@@ -212,10 +212,13 @@ class MethodSettings(FrozenSettings):
 class FitSettings(MethodSettings, JobSettings):
     """Settings of a fit. Each field is a key of the TOML file and an option of `trigpoint fit`."""
 
-    source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet, CSV or TSV; text files with --input objects.")
+    source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet, CSV, TSV or text.")
     store: str = required(DATA, "Folder of the run, created if needed. Rerun the same command to resume.")
     key: str | None = option(DATA, None, "Name of the array in a .npz file or Zarr group.")
-    columns: tuple[str, ...] | None = option(DATA, None, "Columns to use, by name or number, separated by commas.")
+    columns: tuple[str, ...] | None = option(
+        DATA, None, "Columns to use, by name, number or range of numbers (0-9), separated by commas."
+    )
+    exclude: tuple[str, ...] | None = option(DATA, None, "Columns to leave out, named like those of columns.")
     id_column: str | None = option(DATA, None, "Column with row ids, or another array in the same file or group.")
     missing: Literal["error", "drop"] = option(DATA, "error", MISSING)
     standardize: bool = option(DATA, False, "Subtract the mean of each column and divide by its standard deviation.")

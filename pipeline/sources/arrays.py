@@ -1,4 +1,7 @@
-"""Arrays as sources: in memory, computed on demand, or read from files; and several sources joined row after row."""
+"""Arrays as sources: in memory, computed on demand, or read from files; and several sources joined row after row.
+
+Arrays of more than two dimensions are tables too: see `FlatRows`.
+"""
 
 import copy
 import difflib
@@ -34,14 +37,36 @@ class Rows(Protocol):
     def fingerprint(self) -> Json: ...
 
 
-class MatrixTable:
-    """A two-dimensional array as a table."""
+class FlatRows:
+    """An array of three dimensions or more as one of two: all that is not the first is a row, in C order."""
 
     def __init__(self, rows: Rows) -> None:
-        self.n_rows, width = checked_table(rows.name, rows.shape, rows.dtype)
+        self.name, self.dtype = rows.name, rows.dtype
+        self.shape: tuple[int, ...] = (rows.shape[0], math.prod(rows.shape[1:]))
+        self._rows = rows
+
+    def read(self, start: int, stop: int, columns: Columns | None = None) -> AnyArray:
+        if columns is not None:
+            return picked(self, start, stop, columns)
+        return self._rows.read(start, stop).reshape(stop - start, self.shape[1])
+
+    def fingerprint(self) -> Json:
+        return self._rows.fingerprint()
+
+    def __copy__(self) -> "FlatRows":
+        return FlatRows(copy.copy(self._rows))
+
+
+class MatrixTable:
+    """An array of rows as a table; rows that are arrays themselves, such as images, are flattened."""
+
+    def __init__(self, rows: Rows) -> None:
+        flat = FlatRows(rows) if len(rows.shape) > 2 else rows
+        self.n_rows, width = checked_table(rows.name, flat.shape, rows.dtype)
         self.name = rows.name
         self.column_names = [str(column) for column in range(width)]
-        self._rows = rows
+        self.flattened_from = rows.shape if flat is not rows else None
+        self._rows = flat
 
     def dtype_of(self, columns: Columns) -> np.dtype[Any]:
         return self._rows.dtype
@@ -81,6 +106,7 @@ def open_one_of(
     key: str | None,
     columns: Sequence[Column] | None,
     id_column: Column | None,
+    exclude: Sequence[Column] | None = None,
 ) -> Source:
     """The source of the array `key` among several, whose ids may be another of them."""
     key = chosen_key(path, list(arrays), key, id_column)
@@ -88,7 +114,7 @@ def open_one_of(
     other = _sibling(list(arrays), key, id_column)
     if other is None:
         _refuse_unknown_name(path, [name for name in arrays if name != key], id_column)
-        return table_source(table, columns, id_column)
+        return table_source(table, columns, id_column, exclude=exclude)
     rows = arrays[other]()
     if rows.dtype.kind not in "iuUST":
         raise InvalidInputError(f"id_column: {rows.name} has dtype {rows.dtype}; ids must be integers or text.")
@@ -96,7 +122,7 @@ def open_one_of(
         raise InvalidInputError(
             f"id_column: {rows.name} has shape {rows.shape}; ids must have shape ({table.n_rows},), one a row."
         )
-    return table_source(table, columns, id_column, RowLabels(rows))
+    return table_source(table, columns, id_column, RowLabels(rows), exclude)
 
 
 def picked(rows: Rows, start: int, stop: int, columns: Columns) -> AnyArray:
@@ -139,9 +165,14 @@ def _refuse_unknown_name(path: object, others: list[str], id_column: Column | No
     )
 
 
-def open_array(data: object, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
+def open_array(
+    data: object,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+    exclude: Sequence[Column] | None = None,
+) -> Source:
     """The source for an array, anything that can be sliced like one, or nested lists."""
-    return table_source(MatrixTable(_rows(data)), columns, id_column)
+    return table_source(MatrixTable(_rows(data)), columns, id_column, exclude=exclude)
 
 
 class ArrayRows:
@@ -196,7 +227,7 @@ class LazyRows:
 def content_digest(rows: Rows) -> str:
     """SHA-256 over the rows, read by blocks."""
     digest = hashlib.sha256()
-    block_rows = max(1, DIGEST_BYTES // max(1, rows.shape[1] * rows.dtype.itemsize))
+    block_rows = max(1, DIGEST_BYTES // max(1, math.prod(rows.shape[1:]) * rows.dtype.itemsize))
     for start in range(0, rows.shape[0], block_rows):
         block = rows.read(start, min(start + block_rows, rows.shape[0]))
         digest.update(np.ascontiguousarray(block).data)

@@ -1,7 +1,6 @@
 """CSV and TSV files: where rows begin is found in one pass over the bytes, then they are parsed run by run."""
 
 import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -12,69 +11,34 @@ import pyarrow.compute as pc
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
 from pipeline.errors import EmptySourceError, InvalidInputError
+from pipeline.sources.dialect import MISSING, dialect_of
+from pipeline.sources.gzipped import GZIPPED, Unpacked, table_suffix, unpacked
 from pipeline.sources.source import Column, Columns, Labels, Source, Stamp, refuse_repeated_names, table_source
 from pipeline.sources.text_rows import OpenQuoteError, RowIndex, content_end, content_start, row_ends
 from pipeline.types import AnyArray, Json
 
-# The texts that the parser takes for a missing number.
-MISSING = frozenset(
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"}
-    | {"NaN", "n/a", "nan", "null"}
-)
-
-
-def is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    # Python's digit separator is not one in data.
-    return "_" not in field
-
-
-def is_row_of_numbers(fields: Sequence[str]) -> bool:
-    """Whether a first line is data and not names: nothing but numbers, some of which may be missing."""
-    return all(is_number(field) or field in MISSING for field in fields) and any(map(is_number, fields))
-
-
-def first_fault(data: bytes, delimiter: str, names: Sequence[str], numbers: Sequence[int]) -> tuple[int, str] | None:
-    """The first row that is not one of the table's, and what is wrong with it; `numbers` are the columns of such."""
-    reader = csv.reader(io.StringIO(data.decode(errors="replace"), newline=""), delimiter=delimiter)
-    try:
-        for row, fields in enumerate(reader):
-            fault = _fault(fields, names, numbers)
-            if fault is not None:
-                return row, fault
-    except csv.Error:
-        return None
-    return None
-
-
-def _fault(fields: Sequence[str], names: Sequence[str], numbers: Sequence[int]) -> str | None:
-    if not fields:
-        return "is blank; remove the line."
-    if len(fields) != len(names):
-        return f"has {len(fields)} fields where the first line has {len(names)}; make them the same."
-    for column in numbers:
-        field = fields[column].strip()
-        if not is_number(field) and field not in MISSING:
-            return (
-                f"holds {fields[column]!r} in column {names[column]!r}, which is not a number; leave the column out "
-                "with columns, or make it the id_column."
-            )
-    return None
-
-
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+# The dialect is told from so many rows, unless they are longer than this.
+SAMPLED_ROWS, SAMPLED_BYTES = 100, 1 << 18
 LARGEST_PARSER_BLOCK = 2**31 - 1
 # What int64 holds and writes back as the same text; ids such as 007 stay text.
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
-def open_delimited(path: Path, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
-    """The source of a .csv or .tsv file."""
-    source = table_source(DelimitedTable(path), columns, id_column)
-    source.read(0, 1)  # text in a column that should hold numbers is best told at once
+def open_delimited(
+    path: Path,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+    exclude: Sequence[Column] | None = None,
+) -> Source:
+    """The source of a .csv, .tsv or .txt file."""
+    try:
+        source = table_source(DelimitedTable(path), columns, id_column, exclude=exclude)
+        source.read(0, 1)  # text in a column that should hold numbers is best told at once
+    except InvalidInputError as error:
+        # A single line of text is no table without rows, as new data that has not come yet may be.
+        if table_suffix(path) != ".txt":
+            raise
+        raise InvalidInputError(f"{error} If its lines are texts to compare, choose input='objects'.") from error
     return source
 
 
@@ -83,8 +47,9 @@ class DelimitedTable:
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self._path, self._delimiter, self._stamp = path, DELIMITERS[path.suffix.lower()], Stamp.of(path)
-        with path.open("rb") as file:
+        self._path, self._stamp = path, Stamp.of(path)
+        text = self._text()
+        with text.path.open("rb") as file:
             self._scan(file)
         self.n_rows = self._index.n_rows
         refuse_repeated_names(self.name, self.column_names)
@@ -124,7 +89,8 @@ class DelimitedTable:
 
     def _parsed(self, run: int, columns: Columns, kind: Any) -> Any:
         """All rows of a run; they are as many as were indexed, or it is an error."""
-        data, rows = self._index.read_run(self._path, run), self._index.rows(run)
+        text, rows = self._text(), self._index.rows(run)
+        data = self._index.read_run(text.path, run)
         try:
             table = self._arrow_table(data, columns, kind)
         except pa.ArrowException as error:
@@ -143,15 +109,18 @@ class DelimitedTable:
                 block_size=min(len(data) + 1, LARGEST_PARSER_BLOCK),
                 column_names=[str(column) for column in range(len(self.column_names))],
             ),
-            ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=True),
             ConvertOptions(
-                column_types=dict.fromkeys(chosen, kind), include_columns=chosen, null_values=sorted(MISSING)
+                column_types=dict.fromkeys(chosen, kind),
+                include_columns=chosen,
+                null_values=sorted(MISSING),
+                decimal_point=self._dialect.decimal,
             ),
         )
 
     def _fault(self, data: bytes, rows: range, columns: Columns, kind: Any, otherwise: str) -> str:
         numbers = columns if pa.types.is_floating(kind) else ()
-        fault = first_fault(data, self._delimiter, self.column_names, numbers)
+        fault = self._dialect.first_fault(data.decode(errors="replace"), self.column_names, numbers)
         if fault is None:
             return (
                 f"{self.name} cannot be parsed in rows {rows.start} to {rows.stop}: {otherwise}. A quote or a carriage "
@@ -159,15 +128,21 @@ class DelimitedTable:
             )
         return f"{self.name}: row {rows.start + fault[0]} (from 0, after any header) {fault[1]}"
 
+    def _text(self) -> Stamp | Unpacked:
+        """Where the text is. Keep this while reading it: a gzipped file is unpacked for as long."""
+        return unpacked(self._stamp) if self.name.lower().endswith(GZIPPED) else self._stamp
+
     def _scan(self, file: IO[bytes]) -> None:
-        """Learn the columns from the first line, and where the rows are."""
+        """Learn the dialect from the first rows, the columns from the first line, and where the rows are."""
         start = content_start(file)
         stop = content_end(file, start)
         try:
-            end = next((int(ends[0]) for ends in row_ends(file, start, stop) if len(ends)), stop)
+            end, sampled = _first_rows(file, start, stop)
             file.seek(start)
-            fields = self._first_fields(file.read(end - start))
-            has_header = not is_row_of_numbers(fields)
+            sample = file.read(sampled - start)
+            self._dialect = dialect_of(sample.decode(errors="replace"), table_suffix(self._path))
+            fields = self._first_fields(sample[: end - start])
+            has_header = not self._dialect.is_row_of_numbers(fields)
             self._index = RowIndex.scanned(file, end + 1 if has_header else start, stop)
         except OpenQuoteError as error:
             raise InvalidInputError(f"{self.name} ends within quotes; a quote is missing or too many.") from error
@@ -177,12 +152,24 @@ class DelimitedTable:
 
     def _first_fields(self, line: bytes) -> list[str]:
         try:
-            fields = next(csv.reader([line.decode()], delimiter=self._delimiter), [])
+            fields = next(csv.reader([line.decode()], delimiter=self._dialect.delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInputError(f"{self.name} is not a table in UTF-8 text: {error}") from error
         if not fields:
             raise InvalidInputError(f"{self.name} is empty or begins with a blank line; a line of names is needed.")
         return [field.strip() for field in fields]
+
+
+def _first_rows(file: IO[bytes], start: int, stop: int) -> tuple[int, int]:
+    """Where the first row ends, and where the last of the first few."""
+    ends = next((ends for ends in row_ends(file, start, stop) if len(ends)), None)
+    if ends is None:
+        return stop, stop
+    first = int(ends[0])
+    few = ends[: min(SAMPLED_ROWS, max(1, int(np.searchsorted(ends, start + SAMPLED_BYTES))))]
+    # A short file is read to its end, where no line feed is.
+    is_whole = len(few) == len(ends) < SAMPLED_ROWS and stop - start <= SAMPLED_BYTES
+    return first, stop if is_whole else int(few[-1])
 
 
 class DelimitedLabels:

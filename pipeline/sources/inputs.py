@@ -33,7 +33,7 @@ def open_input(settings: FitSettings, data: object | None = None) -> AnySource:
     if settings.input == GRAPH:
         return open_graph(settings.source, settings.key)
     given = settings.source if data is None else data
-    return open_source(given, settings.key, settings.columns, settings.id_column)
+    return open_source(given, settings.key, settings.columns, settings.id_column, settings.exclude)
 
 
 def as_table(source: AnySource) -> Source:
@@ -84,6 +84,18 @@ def n_columns(source: AnySource) -> int:
     if isinstance(source, ObjectSource):
         return source.n_columns or 0
     return 0 if isinstance(source, ProximitySource | GraphSource) else source.shape[1]
+
+
+def size_in_words(source: AnySource) -> str:
+    """How much is to be embedded, as it is used: rows and columns, and the shape of an array that was flattened."""
+    if isinstance(source, GraphSource):
+        return f"{source.n_nodes:,} nodes"
+    if not n_columns(source):
+        return f"{n_points(source):,} {'texts' if isinstance(source, ObjectSource) else 'points'}"
+    shape = getattr(source, "flattened_from", None)
+    flattened = "" if shape is None else f", flattened from {' x '.join(f'{size:,}' for size in shape)}"
+    width = n_columns(source)
+    return f"{n_points(source):,} rows x {width:,} column{'s' * (width != 1)}{flattened}"
 
 
 def row_bytes(source: AnySource, n_landmarks: int) -> int:

@@ -1,7 +1,8 @@
 """Arrays in .npy and .npz files, read by rows or where rows and columns cross. Pickled objects are never loaded.
 
 They are read by position, not mapped: a mapped file would count as memory in use. Of a compressed .npz file all that
-comes before the last wanted entry is decompressed for every block; save large ones uncompressed.
+comes before the last wanted entry is decompressed for every block; save large ones uncompressed. Of an array stored
+column by column a block of rows is a piece of each column, read one after the other.
 """
 
 import copy
@@ -156,10 +157,8 @@ class NumpyRows(NumpyArray):
 
     def __init__(self, path: Path, key: str | None = None) -> None:
         super().__init__(path, key)
-        if self._by_columns and sum(size > 1 for size in self.shape) > 1:
-            raise InvalidInputError(
-                f"{self.name} is stored column by column and cannot be read by rows; save np.ascontiguousarray of it."
-            )
+        # With entries along one dimension only, both orders are the same.
+        self.has_scattered_rows = self._by_columns and sum(size > 1 for size in self.shape) > 1
         self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
 
     def read(self, start: int, stop: int, columns: Columns | None = None) -> AnyArray:
@@ -178,8 +177,41 @@ class NumpyRows(NumpyArray):
         return twin
 
     def _what_is_there(self, length: int) -> str:
+        if self._by_columns:
+            return super()._what_is_there(length)
         row = (self._data.size - self._offset) * self.shape[0] // length
         return f"it ends within row {row} of {self.shape[0]}"
+
+
+class ColumnMajorRows(NumpyArray):
+    """An array stored column by column (Fortran order), read along its first axis: of each column the entries of the
+    wanted rows, in the order in which they are stored. Blocks are row-major, as those of other arrays are."""
+
+    def read(self, start: int, stop: int, columns: Columns | None = None) -> AnyArray:
+        self._stamp.check()
+        each_row = self.shape[1:]
+        chosen = np.arange(math.prod(each_row)) if columns is None else np.array(columns)
+        stored = np.ravel_multi_index(np.unravel_index(chosen, each_row), each_row, order="F")
+        block = np.empty((stop - start, len(chosen)), self.dtype)
+        places = np.argsort(stored)
+        for place, column in zip(places.tolist(), self._columns(stored[places], start, stop), strict=True):
+            block[:, place] = column
+        return block.reshape(-1, *each_row) if columns is None else block
+
+    def _columns(self, numbers: IntArray, start: int, stop: int) -> Iterator[AnyArray]:
+        """Some rows of columns, by the places of the columns in the file, rising."""
+        size, length = self.dtype.itemsize, (stop - start) * self.dtype.itemsize
+        spans = ((self._offset + (number * self.shape[0] + start) * size, length) for number in numbers.tolist())
+        for data in self._data.read_each(spans):
+            if len(data) < length:
+                raise InvalidInputError(f"{self.name} is damaged: it ends before its last column.")
+            yield np.frombuffer(data, self.dtype)
+
+
+def numpy_rows(path: Path, key: str | None = None) -> NumpyRows | ColumnMajorRows:
+    """A .npy file, or the array `key` of a .npz file, in whichever order it is stored."""
+    rows = NumpyRows(path, key)
+    return ColumnMajorRows(path, key) if rows.has_scattered_rows else rows
 
 
 class Run(NamedTuple):

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from pipeline.errors import InvalidInputError
 from pipeline.plugins import LOADED
 from pipeline.sources.arrays import MatrixTable, Rows, chosen_key, open_array, open_one_of
-from pipeline.sources.numpy_files import NumpyMatrix, NumpyRows, archive_members
+from pipeline.sources.gzipped import GZIPPED, table_suffix
+from pipeline.sources.numpy_files import NumpyMatrix, archive_members, numpy_rows
 from pipeline.sources.source import Column, Source, table_source
 
 if TYPE_CHECKING:
     from pipeline.store.foreign import ForeignArray
 
-FILE_KINDS = (".npy", ".npz", ".parquet", ".csv", ".tsv")
-KNOWN_KINDS = f"a file of {', '.join(FILE_KINDS)}, a folder of .parquet files, or a Zarr folder"
+FILE_KINDS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".txt")
+KNOWN_KINDS = f"a file of {', '.join((*FILE_KINDS, *GZIPPED))}, a folder of .parquet files, or a Zarr folder"
 ZARR_DESCRIPTIONS = ("zarr.json", ".zarray", ".zgroup")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 Url: TypeAlias = str | os.PathLike[str]
@@ -32,7 +33,7 @@ class ArrayPlace:
 
     def rows(self) -> Rows:
         """The array, to be read along its first axis."""
-        return self._in_zarr() or NumpyRows(self.path, self.key)
+        return self._in_zarr() or numpy_rows(self.path, self.key)
 
     def matrix(self) -> "NumpyMatrix | ForeignArray":
         """The array, to be read where rows and columns cross."""
@@ -105,41 +106,56 @@ def open_source(
     key: str | None = None,
     columns: Sequence[Column] | None = None,
     id_column: Column | None = None,
+    exclude: Sequence[Column] | None = None,
 ) -> Source:
     """The source for a path or an array.
 
-    data: a .npy, .npz, .parquet, .csv or .tsv file, a folder of .parquet files, a Zarr array or group, an array in
-        memory, or anything that has a shape and a dtype and can be sliced, such as a dask array.
+    data: a .npy, .npz, .parquet, .csv, .tsv or .txt file (.csv and .tsv also gzipped), a folder of .parquet files, a
+        Zarr array or group, an array in memory, or anything that has a shape and a dtype and can be sliced, such as
+        a dask array. Rows that are arrays themselves are flattened.
     key: which array of a .npz file or a Zarr group, if it holds several.
-    columns: the names or numbers of the columns to read, in this order; all but the ids by default.
+    columns: the names or numbers of the columns to read, in this order, or ranges of numbers such as "0-9"; all but the
+        ids by default.
     id_column: the column with the rows' names; in a .npz file or a Zarr group also another array, of one dimension.
+    exclude: columns to leave out of those, in the same ways.
     """
     if not isinstance(data, str | os.PathLike):
         _refuse_key(key, "an array")
-        return open_array(data, columns, id_column)
+        return open_array(data, columns, id_column, exclude)
     path = local_path(data)
     with readable(path):
-        return _open_path(path, key, columns, id_column)
+        return _open_path(path, key, columns, id_column, exclude)
 
 
-def _open_path(path: Path, key: str | None, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
+def _open_path(
+    path: Path,
+    key: str | None,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+    exclude: Sequence[Column] | None,
+) -> Source:
     if path.suffix in LOADED.source_formats:
+        if exclude:
+            raise InvalidInputError(
+                f"exclude={list(exclude)} does not go with {path}, of a plugin's format; name the others in columns."
+            )
         opened: Source = LOADED.source_formats[path.suffix](path, key, columns, id_column)
         return opened
     if holds_several(path):
-        return open_one_of(path, {name: place.rows for name, place in places_in(path).items()}, key, columns, id_column)
+        arrays = {name: place.rows for name, place in places_in(path).items()}
+        return open_one_of(path, arrays, key, columns, id_column, exclude)
     kind = path_kind(path)
     if kind != "zarr":
         _refuse_key(key, str(path))
     if kind in (".npy", "zarr"):
-        return table_source(MatrixTable(place_of(path, key).rows()), columns, id_column)
+        return table_source(MatrixTable(place_of(path, key).rows()), columns, id_column, exclude=exclude)
     if kind == ".parquet":
         from pipeline.sources.parquet import open_parquet
 
-        return open_parquet(path, columns, id_column)
+        return open_parquet(path, columns, id_column, exclude)
     from pipeline.sources.delimited import open_delimited
 
-    return open_delimited(path, columns, id_column)
+    return open_delimited(path, columns, id_column, exclude)
 
 
 def local_path(url: Url | bytes) -> Path:
@@ -154,8 +170,8 @@ def local_path(url: Url | bytes) -> Path:
 
 
 def path_kind(path: Path) -> str:
-    """The suffix of a file, or what a folder is of: "zarr" or ".parquet"."""
-    suffix = path.suffix.lower()
+    """The suffix of a file, that of the table if it is gzipped, or what a folder is of: "zarr" or ".parquet"."""
+    suffix = table_suffix(path)
     if path.is_dir():
         if any((path / name).is_file() for name in ZARR_DESCRIPTIONS):
             return "zarr"

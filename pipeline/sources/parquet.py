@@ -20,9 +20,14 @@ ARROW_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 UNREADABLE = (pa.ArrowException, OSError)
 
 
-def open_parquet(path: Path, columns: Sequence[Column] | None, id_column: Column | None) -> Source:
+def open_parquet(
+    path: Path,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+    exclude: Sequence[Column] | None = None,
+) -> Source:
     """The source of a .parquet file or a folder of .parquet files."""
-    return table_source(ParquetTable(path), columns, id_column)
+    return table_source(ParquetTable(path), columns, id_column, exclude=exclude)
 
 
 class ParquetTable:

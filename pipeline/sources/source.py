@@ -19,21 +19,27 @@ Columns: TypeAlias = tuple[int, ...]
 
 # Pandas writes an index without a name so, to CSV and to Parquet; taken for a coordinate it would rule the distances.
 PANDAS_INDEX = re.compile(r"(__index_level_\d+__)?")
+# Numbers of columns, the first and the last.
+COLUMN_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})", re.ASCII)
 # Rows between two that are wanted are read along with them up to so many bytes: compressed kinds decode as much anyway.
 GAP_BYTES = 1 << 20
 
 
 def chosen_columns(
-    columns: Sequence[Column] | None, id_number: int | None, table: str, names: list[str]
+    columns: Sequence[Column] | None,
+    id_number: int | None,
+    table: str,
+    names: list[str],
+    exclude: Sequence[Column] | None = None,
 ) -> tuple[int, ...]:
     """The numbers of the chosen columns in the order of the choice; None chooses all but the ids."""
+    left_out = set(_listed_columns("exclude", exclude or (), table, names))
     if columns is None:
-        return _all_columns(id_number, table, names)
-    if isinstance(columns, str) or not hasattr(columns, "__iter__"):
-        raise InvalidInputError(f"columns={columns!r} must be a list of column names or numbers.")
-    chosen = tuple(column_number("columns", column, table, names) for column in columns)
+        return _all_columns(id_number, left_out, table, names)
+    chosen = tuple(n for n in _listed_columns("columns", columns, table, names) if n not in left_out)
     if not chosen:
-        raise InvalidInputError("columns=[] chooses nothing; name at least one column, or leave it out for all.")
+        what = "exclude leaves none of these columns" if left_out else "columns=[] chooses nothing"
+        raise InvalidInputError(f"{what}; name at least one column, or leave columns out for all.")
     for place, number in enumerate(chosen):
         if number in chosen[:place]:
             raise InvalidInputError(f"columns names column {names[number]!r} of {table} twice; name each once.")
@@ -42,6 +48,25 @@ def chosen_columns(
             f"columns names the id_column {names[id_number or 0]!r} of {table}, which is no coordinate; take it out."
         )
     return chosen
+
+
+def _listed_columns(argument: str, columns: Sequence[Column], table: str, names: list[str]) -> list[int]:
+    """The numbers of columns given by names, numbers and ranges of numbers."""
+    if isinstance(columns, str) or not hasattr(columns, "__iter__"):
+        raise InvalidInputError(f"{argument}={columns!r} must be a list of column names or numbers.")
+    return [number for column in columns for number in _one_or_range(argument, column, table, names)]
+
+
+def _one_or_range(argument: str, column: Column, table: str, names: list[str]) -> Sequence[int]:
+    found = COLUMN_RANGE.fullmatch(column) if isinstance(column, str) and column not in names else None
+    if found is None:
+        return [column_number(argument, column, table, names)]
+    first, last = map(int, found.groups())
+    if first > last:
+        raise InvalidInputError(f"{argument}: {column!r} has no columns; write the smaller number first.")
+    if last >= len(names):
+        raise InvalidInputError(f"{argument}: {column!r} goes beyond the columns of {table}; {_numbers(names)}.")
+    return range(first, last + 1)
 
 
 def column_number(argument: str, column: Column, table: str, names: list[str]) -> int:
@@ -65,8 +90,10 @@ def refuse_repeated_names(table: str, names: list[str]) -> None:
         seen.add(name)
 
 
-def _all_columns(id_number: int | None, table: str, names: list[str]) -> tuple[int, ...]:
-    chosen = tuple(number for number in range(len(names)) if number != id_number)
+def _all_columns(id_number: int | None, left_out: set[int], table: str, names: list[str]) -> tuple[int, ...]:
+    chosen = tuple(number for number in range(len(names)) if number != id_number and number not in left_out)
+    if not chosen and left_out:
+        raise InvalidInputError(f"exclude leaves no column of {table}; at least one column of numbers is needed.")
     if not chosen:
         raise InvalidInputError(
             f"id_column takes the only column of {table}; at least one column of numbers is needed."
@@ -75,7 +102,7 @@ def _all_columns(id_number: int | None, table: str, names: list[str]) -> tuple[i
         if PANDAS_INDEX.fullmatch(names[number]):
             raise InvalidInputError(
                 f"column {number} of {table} is named {names[number]!r}, as pandas names an index; make it the "
-                "id_column, or choose with columns."
+                "id_column, leave it out with exclude, or choose with columns."
             )
     return chosen
 
@@ -105,7 +132,7 @@ def checked_table(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
     if dtype.kind not in "fiub":
         raise InvalidInputError(f"{name} has dtype {dtype}; it must hold real numbers.")
     if len(shape) != 2:
-        raise InvalidInputError(f"{name} has shape {shape}; it must have 2 dimensions, rows and columns.")
+        raise InvalidInputError(f"{name} has shape {shape}; it must have 2 dimensions or more, rows and columns.")
     if 0 in shape:
         kind = EmptySourceError if shape[1] else InvalidInputError
         raise kind(f"{name} has shape {shape}; it is empty, and at least one row and column are needed.")
@@ -238,6 +265,8 @@ class TableSource:
         self.dtype = table.dtype_of(columns)
         self.column_names = [table.column_names[column] for column in columns]
         self.has_ids = labels is not None
+        # The shape of an array of more dimensions, for people to see.
+        self.flattened_from: tuple[int, ...] | None = getattr(table, "flattened_from", None)
         self._table, self._columns, self._labels = table, columns, labels
 
     def read(self, start: int, stop: int) -> AnyArray:
@@ -256,14 +285,18 @@ class TableSource:
 
 
 def table_source(
-    table: Table, columns: Sequence[Column] | None, id_column: Column | None, labels: Labels | None = None
+    table: Table,
+    columns: Sequence[Column] | None,
+    id_column: Column | None,
+    labels: Labels | None = None,
+    exclude: Sequence[Column] | None = None,
 ) -> Source:
     """The source that a table gives; `labels` are those that `id_column` names outside of the table, if it does."""
     id_number = None
     if id_column is not None and labels is None:
         id_number = column_number("id_column", id_column, table.name, table.column_names)
         labels = table.labels(id_number)
-    return TableSource(table, chosen_columns(columns, id_number, table.name, table.column_names), labels)
+    return TableSource(table, chosen_columns(columns, id_number, table.name, table.column_names, exclude), labels)
 
 
 def take_rows(source: Source, numbers: IntArray) -> AnyArray:

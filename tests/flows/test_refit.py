@@ -55,7 +55,7 @@ def test_it_says_what_it_does_and_then_that_there_is_nothing_to_do(trigpoint, ru
     command = ("refit", once, "--new", f"{runs.new},{runs.newer}", *SERIAL)
     code, out, err = trigpoint(*command, "--picture", tmp_path / "picture.png")
     assert (code, err) == (0, "")
-    assert re.match(rf".*old\.npy and 2 more -> {once}, version 2, about \d+ s\n", out)
+    assert re.match(rf".*old\.npy and 2 more \([\d,]+ rows x \d+ columns\) -> {once}, version 2, about \d+ s\n", out)
     assert re.search(r"\n  register +1 partition +\d+\.\d s\n", out)
     assert re.search(
         r"\nTurned onto version 1 on 60 of its landmarks: they are [\d.]+ from where they were, \d\.\d+%", out

@@ -45,6 +45,34 @@ def test_a_fit_says_what_it_does_and_then_that_there_is_nothing_to_do(trigpoint,
     assert "partition" not in out
 
 
+def test_plan_and_fit_say_what_is_used_of_the_source(trigpoint, tmp_path):
+    images = np.random.default_rng(0).normal(size=(1100, 4, 3))
+    np.savez(tmp_path / "x.npz", images=images, names=np.arange(1100))
+    told = (tmp_path / "x.npz", "--key", "images", "--id-column", "names", "--exclude", "0-1")
+    size = f"{tmp_path}/x.npz (1,100 rows x 10 columns, flattened from 1,100 x 4 x 3)"
+    code, out, _ = trigpoint("plan", *told, "--store", tmp_path / "run", *SMALL)
+    assert (code, out.splitlines()[0]) == (0, size)
+    value = json.loads(trigpoint("plan", *told, "--store", tmp_path / "run", *SMALL, "--json")[1])
+    assert value["data"] == size
+    code, out, _ = trigpoint("fit", *told, "--store", tmp_path / "run", *SMALL, "--method", "mds")
+    assert code == 0
+    assert out.startswith(f"{size} -> {tmp_path}/run, about ")
+
+
+@pytest.mark.filterwarnings("ignore::pipeline.errors.ScaleWarning")
+def test_fit_and_status_name_a_column_that_dominates(trigpoint, tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(1100, 3)) * [1.0, 1e3, 1.0])
+    told = ("fit", tmp_path / "x.npy", "--store", tmp_path / "run", *SMALL, "--method", "mds")
+    line = "Column '1' carries 99.99% of the variance of all 3 columns"
+    code, out, _ = trigpoint(*told)
+    assert code == 0
+    assert line in out
+    assert line in trigpoint("status", tmp_path / "run")[1]
+    value = json.loads(trigpoint("status", tmp_path / "run", "--json")[1])
+    assert value["dominating_columns"]["columns"] == ["1"]
+    assert json.loads(trigpoint(*told, "--json")[1])["figures"]["dominating_columns"] == value["dominating_columns"]
+
+
 def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoint, source, store, tmp_path):
     report = json.loads(trigpoint("fit", source, "--store", store, *SMALL, "--n-components", 3, "--json")[1])
     assert {name for name, n in report["computed"].items() if n} == {

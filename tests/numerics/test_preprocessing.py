@@ -2,10 +2,18 @@
 
 import numpy as np
 import pytest
+from sklearn import datasets
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline.numerics.preprocessing import Preprocessing, fixed_order_product, principal_axes, scatter_matrix
+from pipeline.numerics.datasets import swiss_roll
+from pipeline.numerics.preprocessing import (
+    Preprocessing,
+    dominating_columns,
+    fixed_order_product,
+    principal_axes,
+    scatter_matrix,
+)
 
 
 @pytest.fixture
@@ -49,3 +57,39 @@ def test_the_product_is_the_matrix_product(rng):
 def test_axes_point_where_their_largest_entry_is_positive(table):
     axes, _ = principal_axes(scatter_matrix(table), 6)
     assert (axes[np.abs(axes).argmax(axis=0), range(6)] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("deviations", "columns"),
+    [
+        ([1.0, 400.0, 1.0], [1]),
+        ([1.0, 190.0, 1.0], []),
+        ([0.0, 400.0, 1.0], []),
+        ([0.0, 400.0, 0.0, 0.0], []),
+        ([0.0, 0.0, 0.0], []),
+        ([1.0, 1.0, 1.0, 1.0], []),
+        ([400.0, 400.0, *[0.1] * 17], []),
+        ([400.0, 700.0, *[0.1] * 18], [1, 0]),
+        ([400.0, 700.0, 300.0, *[0.1] * 40], [1, 0, 2]),
+        ([400.0, 700.0, 300.0, 500.0, *[0.1] * 60], []),
+        ([1e307, 1e307, 1e300], []),
+        ([1e308, 1e300, 1e300], [0]),
+        ([np.inf, 1.0, 1.0], []),
+    ],
+)
+def test_columns_dominate_if_few_carry_nearly_all_of_the_variance(deviations, columns):
+    found, share = dominating_columns(np.array(deviations))
+    assert found.tolist() == columns
+    assert (share > 0.99) == bool(columns)
+
+
+@pytest.mark.parametrize("name", ["digits", "iris", "diabetes", "wine", "breast_cancer"])
+def test_only_tables_of_different_units_have_columns_that_dominate(name):
+    rows = getattr(datasets, f"load_{name}")().data
+    found, _ = dominating_columns(((rows - rows.mean(axis=0)) ** 2).sum(axis=0))
+    assert found.tolist() == {"wine": [12], "breast_cancer": [23, 3]}.get(name, [])
+
+
+def test_sheets_have_no_columns_that_dominate():
+    for rows in (swiss_roll(2000, seed=0).points, datasets.make_s_curve(2000, random_state=0)[0]):
+        assert not len(dominating_columns(rows.var(axis=0))[0])

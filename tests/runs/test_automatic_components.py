@@ -132,7 +132,7 @@ def test_a_plan_says_what_it_assumes(source, tmp_path):
     ten = told.with_components(10)
     others = {stage.stage: stage for stage in plan_fit(ten, checked_source(ten)).stages}
     assert all(stage == others[stage.stage] for stage in plan.stages if stage.stage != "dimension")
-    value, lines = plan_report(plan)
+    value, lines = plan_report(plan, "x.npy")
     assert lines[-1] == f"Assumed: {plan.assumptions[0]}."
     assert json.loads(json.dumps(value))["assumptions"] == list(plan.assumptions)
     few = told.model_copy(update={"n_landmarks": 4})

@@ -298,7 +298,7 @@ def test_each_batch_of_a_folder_is_done_once(roll, tmp_path):
     given = {"store": str(folder / "run"), "source": str(incoming), "output": str(tmp_path / "out"), "incoming": True}
     settings = job_settings(ExtendSettings, given)
     done = []
-    with pytest.raises(InvalidInputError, match=r"notes\.txt is of no known kind"):
+    with pytest.raises(InvalidInputError, match=r"notes\.txt holds no rows of data"):
         done.extend(output for output, _ in extend_batches(settings))
     assert [output.rpartition("/")[2] for output in done] == ["a.npy.zarr", "b.npy.zarr"]
     (incoming / "notes.txt").unlink()

@@ -306,7 +306,7 @@ def test_the_commands_take_a_graph(trigpoint, roads, tmp_path):
         "calibrate",
         "evaluate",
     ]
-    assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*stages, "publish"]
+    assert [line.split()[0] for line in out.splitlines()[2:-1]] == [*stages, "publish"]
     code, out, err = trigpoint("fit", roads[1], "--store", tmp_path / "run", *options)
     assert (code, err) == (0, "")
     assert "4,300 of 4,300 rows embedded." in out

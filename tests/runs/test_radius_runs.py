@@ -254,7 +254,7 @@ def test_the_commands_take_a_radius(trigpoint, few, tmp_path):
     options = ("--radius", RADIUS, "--n-landmarks", 70, "--partition-mib", 1, "--cluster-kind", "serial")
     code, out, err = trigpoint("plan", few[1], "--store", tmp_path / "run", *options)
     assert (code, err) == (0, "")
-    stages = [line.split()[0] for line in out.splitlines()[1:-1]]
+    stages = [line.split()[0] for line in out.splitlines()[2:-1]]
     assert stages[:6] == ["validate", "cells", "assign", "order", "probes", "graph"]
     code, out, err = trigpoint("fit", few[1], "--store", tmp_path / "run", *options)
     assert (code, err) == (0, "")

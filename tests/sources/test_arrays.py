@@ -22,6 +22,9 @@ class Sliced:
         return self.array[rows]
 
 
+FOR_ALL_SHAPES = (np.asarray, np.ndarray.tolist, np.asfortranarray, Sliced)
+
+
 @pytest.fixture(params=["memory", "lists", "memory by columns", "lazy", "dask"])
 def kept(request):
     return {
@@ -44,6 +47,31 @@ def test_columns_and_ids_are_chosen_by_number(kept, rng, check_reads):
     check_reads(source, array[:, [4, 0]], array[:, 2].astype(np.int64))
     assert source.column_names == ["4", "0"]
     assert open_source(kept(array), id_column=2).column_names == ["0", "1", "3", "4"]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.float16, np.float64])
+def test_arrays_of_more_dimensions_are_flattened(kept, rng, check_reads, dtype):
+    images = rng.integers(0, 2, size=(40, 5, 3, 2)).astype(dtype)
+    array = kept(images) if kept in FOR_ALL_SHAPES else da.from_array(images, chunks=(7, 2, 3, 1))
+    flat = np.asarray(images.tolist() if kept is np.ndarray.tolist else images).reshape(40, 30)
+    check_reads(open_source(array), flat)
+    check_reads(open_source(array, columns=[29, "7"]), flat[:, [29, 7]])
+    changed = images.copy()
+    changed[-1, -1, -1, -1] = 1 - changed[-1, -1, -1, -1]
+    assert open_source(images).fingerprint() != open_source(changed).fingerprint()
+
+
+def test_ids_are_a_column_of_flattened_rows(check_reads):
+    images = np.arange(60).reshape(10, 3, 2)
+    source = open_source(images.tolist(), id_column=4)
+    check_reads(source, np.delete(images.reshape(10, 6), 4, axis=1), images[:, 2, 0])
+    assert source.column_names == ["0", "1", "2", "3", "5"]
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3), (4, 0, 3)])
+def test_an_array_without_entries_is_refused(shape):
+    with pytest.raises(InvalidInputError, match="it is empty"):
+        open_source(np.ones(shape))
 
 
 def test_content_tells_arrays_apart(kept, rng):

@@ -1,16 +1,20 @@
 """CSV and TSV files."""
 
 import csv
+import gzip
 import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import EmptySourceError, InvalidInputError
 from pipeline.sources import open_source, text_rows
-from pipeline.sources.delimited import MISSING
+from pipeline.sources.dialect import MISSING, Dialect, dialect_of
+from pipeline.sources.gzipped import _kept, unpacked
 
 
 @pytest.fixture
@@ -127,7 +131,9 @@ def test_ids_are_integers_only_if_all_of_them_read_back_the_same(tmp_path, monke
         (b"a,b\n1,2,3\n", r"row 0 .* has 3 fields where the first line has 2"),
         (b"a,b\n1,2\n\n3,4\n", r"row 1 .* is blank; remove the line"),
         (b"a\n1\n\n3\n", r"row 1 .* is blank; remove the line"),
-        (b"a;b\n1;2\n", r"row 0 .* holds '1;2' in column 'a;b'"),
+        (b"a;b\n1;2\n3\n", r"row 1 .* has 1 fields where the first line has 2"),
+        (b"a;b\n1,5;2\n3.5;4\n", r"row 0 .* holds '1,5' in column 'a', which is not a number; write decimal points"),
+        (b"a;b\n1,234;2\n", r"row 0 .* holds '1,234' in column 'a', .*separators of thousands"),
         (b"a,b\r1,2\r3,4\r", "is not a table in UTF-8 text: new-line character seen"),
         (b"a,b\n1,2\r3,4\n", r"cannot be parsed in rows 0 to 1: 2 rows are there. A quote or a carriage return"),
     ],
@@ -165,6 +171,116 @@ def test_an_empty_id_is_refused_with_its_row(tmp_path):
     path = text(tmp_path, b"id,x\na,1\n,2\n")
     with pytest.raises(InvalidInputError, match=r"column 'id' of .* is empty in row 1; give every row an id"):
         open_source(path, id_column="id").ids(0, 2)
+
+
+@pytest.mark.usefixtures("short_runs")
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt", ".csv.gz", ".TSV.GZ"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("header", [["x", "y", "name"], None])
+def test_separators_are_told_from_the_first_rows(tmp_path, rng, suffix, separator, header, check_reads):
+    array = rng.normal(size=(150, 2))
+    lines = [header] * bool(header) + [[repr(x), repr(y), str(i)] for i, (x, y) in enumerate(array.tolist())]
+    path = packed(tmp_path / f"t{suffix}", "\n".join(separator.join(line) for line in lines) + "\n")
+    check_reads(open_source(path, id_column=2), array, np.arange(150))
+
+
+def packed(path, content):
+    """A text file, gzipped if its name says so."""
+    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "wb") as file:
+        file.write(content.encode())
+    return path
+
+
+@pytest.mark.parametrize("style", ["%.18e", "%d"])
+def test_lines_of_numbers_with_spaces_are_a_table(tmp_path, rng, style, check_reads):
+    array = np.rint(1000 * rng.normal(size=(150, 3))) / (1 if style == "%d" else 7)
+    np.savetxt(tmp_path / "x.txt", array, style)
+    check_reads(open_source(tmp_path / "x.txt"), array)
+
+
+def test_a_text_file_of_anything_else_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "x.txt").write_text("ACGT\nCGTA\n")
+    with pytest.raises(InvalidInputError, match=r"holds 'CGTA' .*If its lines are texts to compare, choose input="):
+        open_source(tmp_path / "x.txt")
+    (tmp_path / "x.txt").write_text("One line.")
+    with pytest.raises(InvalidInputError, match=r"holds no rows of data.* choose input=") as refused:
+        open_source(tmp_path / "x.txt")
+    assert not isinstance(refused.value, EmptySourceError)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz"])
+def test_decimal_commas_are_read_between_semicolons(tmp_path, rng, suffix, check_reads):
+    array = rng.normal(size=(9000, 2)) * 1e5
+    content = "\n".join(f"{float(x)!r};{float(y)!r}".replace(".", ",") for x, y in array)
+    check_reads(open_source(packed(tmp_path / f"x{suffix}", content)), array)
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix", "expected"),
+    [
+        ("a,b\n1,2\n", ".csv", Dialect(",")),
+        ("a,b\n1,2\n", ".tsv", Dialect(",")),
+        ("1,2\t3,4\n1,2\t3,4\n", ".csv", Dialect(",")),
+        ("a;b\n1,5;2\n", ".csv", Dialect(";", ",")),
+        ("1,5;2,5\n3,5;4,5\n", ".csv", Dialect(";", ",")),
+        ("1;2\n3;4\n", ".csv", Dialect(";", ",")),
+        ("1,500;2,500\n", ".csv", Dialect(";", ".")),
+        ("0,500;2,500\n", ".csv", Dialect(";", ",")),
+        ("1,5;2.5\n", ".csv", Dialect(";", ".")),
+        ("a;b,1,2\nc;d,3,4\n", ".csv", Dialect(",")),
+        ("x;y\nhello; world\n", ".csv", Dialect(",")),
+        ('"a;b",1\n"c;d",2\n', ".csv", Dialect(",")),
+        ("1\n2\n", ".csv", Dialect(",")),
+        ("1 2\n3 4\n", ".csv", Dialect(",")),
+        ("1 2\n3 4\n", ".txt", Dialect(" ")),
+        ("1  2\n3  4\n", ".txt", Dialect(",")),
+        ("", ".csv", Dialect(",")),
+    ],
+)
+def test_a_dialect_is_chosen_only_where_it_gives_a_table(content, suffix, expected):
+    found = dialect_of(content, suffix)
+    # Whole numbers are the same in both.
+    assert found.delimiter == expected.delimiter
+    assert found.decimal == expected.decimal or "," not in content
+
+
+def test_a_gzipped_table_leaves_nothing_behind(tmp_path, monkeypatch, rng):
+    path = packed(tmp_path / "x.csv.gz", "\n".join(map(repr, rng.normal(size=9000).tolist())))
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    source = open_source(path)
+    held = unpacked(source._table._stamp)
+    assert held.path.stat().st_size > path.stat().st_size
+    assert list(folder.iterdir()) == []
+    assert unpacked(source._table._stamp) is held
+
+
+def test_threads_share_a_gzipped_table(tmp_path, rng):
+    array = rng.normal(size=20_000)
+    source = open_source(packed(tmp_path / "x.csv.gz", "\n".join(map(repr, array.tolist()))))
+    _kept.cache_clear()
+    with ThreadPoolExecutor(4) as threads:
+        starts = range(0, 20_000, 500)
+        found = list(threads.map(lambda start: source.read(start, start + 500)[:, 0], starts))
+    np.testing.assert_array_equal(np.concatenate(found), array)
+    assert _kept.cache_info().misses == 1
+
+
+def test_a_damaged_gzipped_table_is_refused(tmp_path, rng):
+    path = packed(tmp_path / "x.csv.gz", "\n".join(map(repr, rng.normal(size=900).tolist())))
+    data = path.read_bytes()
+    for damaged in (data[:-50], b"x" + data[1:], data[:500] + b"x" + data[501:]):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidInputError, match=r"x\.csv\.gz is damaged: it cannot be unpacked"):
+            open_source(path)
+
+
+def test_a_temporary_folder_that_cannot_be_used_is_named_with_the_remedy(tmp_path, monkeypatch):
+    path = packed(tmp_path / "x.csv.gz", "1\n2\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(InvalidInputError, match=r"cannot be unpacked to .*missing: .* TMPDIR"):
+        open_source(path)
 
 
 @pytest.mark.usefixtures("short_runs")

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.errors import InvalidInputError
 from pipeline.sources import open_source
+from pipeline.sources.numpy_files import FileRange
 
 SAVES = {"npy": np.save, "npz": np.savez, "compressed": np.savez_compressed}
 
@@ -28,6 +29,53 @@ def test_columns_and_ids_are_chosen_by_number(tmp_path, array, kind, check_reads
     path = tmp_path / f"x.{'npy' if kind == 'npy' else 'npz'}"
     SAVES[kind](path, array)
     check_reads(open_source(path, columns=["6", 1], id_column="2"), array[:, [6, 1]], array[:, 2].astype(np.int64))
+
+
+@pytest.mark.parametrize("kind", SAVES)
+@pytest.mark.parametrize("dtype", ["<f4", ">f8", "u1", "?"])
+def test_an_array_stored_column_by_column_is_read_by_rows(tmp_path, array, kind, dtype, check_reads):
+    path = tmp_path / f"x.{'npy' if kind == 'npy' else 'npz'}"
+    array = array.astype(dtype)
+    SAVES[kind](path, np.asfortranarray(array))
+    check_reads(open_source(path), array)
+    check_reads(open_source(path, columns=[5, 0, 3]), array[:, [5, 0, 3]])
+    assert open_source(path).read(2, 90).flags.c_contiguous
+    if dtype != "?":
+        check_reads(open_source(path, id_column=2), np.delete(array, 2, axis=1), array[:, 2].astype(np.int64))
+
+
+@pytest.mark.parametrize("kind", SAVES)
+@pytest.mark.parametrize("order", [np.ascontiguousarray, np.asfortranarray])
+def test_arrays_of_more_dimensions_are_flattened(tmp_path, rng, kind, order, check_reads):
+    path = tmp_path / f"x.{'npy' if kind == 'npy' else 'npz'}"
+    images = rng.integers(0, 256, size=(50, 4, 3, 2)).astype(np.uint8)
+    flat = images.reshape(50, 24)
+    SAVES[kind](path, order(images))
+    check_reads(open_source(path), flat)
+    check_reads(open_source(path, columns=[23, 0], id_column=5), flat[:, [23, 0]], flat[:, 5].astype(np.int64))
+
+
+def test_a_block_of_an_array_stored_by_columns_reads_only_its_rows(tmp_path, rng, monkeypatch):
+    np.save(tmp_path / "x.npy", np.asfortranarray(rng.normal(size=(1000, 30))))
+    source, lengths = open_source(tmp_path / "x.npy"), []
+    read_each = FileRange.read_each
+    monkeypatch.setattr(FileRange, "read_each", lambda self, spans: read_each(self, noted(spans, lengths)))
+    source.read(300, 340)
+    assert lengths == [40 * 8] * 30
+
+
+def noted(spans, lengths):
+    for offset, length in spans:
+        lengths.append(length)
+        yield offset, length
+
+
+def test_a_file_stored_by_columns_and_cut_short_is_refused(tmp_path, array):
+    path = tmp_path / "x.npy"
+    np.save(path, np.asfortranarray(array))
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(InvalidInputError, match=r"is truncated: it has 2874 of 2884 bytes for shape \(103, 7\)"):
+        open_source(path)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -33,6 +33,16 @@ def group(tmp_path, array, words, request):
     return tmp_path / "g"
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.float16])
+def test_an_array_of_more_dimensions_is_flattened(tmp_path, rng, zarr_format, dtype, check_reads):
+    images = rng.integers(0, 2, size=(50, 4, 3)).astype(dtype)
+    zarr.create_array(tmp_path / "x", data=images, chunks=(7, 2, 3), zarr_format=zarr_format)
+    flat = images.reshape(50, 12)
+    check_reads(open_source(tmp_path / "x"), flat)
+    check_reads(open_source(tmp_path / "x", columns=[11, 2]), flat[:, [11, 2]])
+
+
 def test_an_array_is_read_by_its_folder(group, array, check_reads):
     check_reads(open_source(group / "x"), array)
     check_reads(open_source(group / "x", columns=[3, 0], id_column=1), array[:, [3, 0]], array[:, 1].astype(np.int64))
