@@ -5,7 +5,7 @@ not the fill value that Zarr takes it for.
 
 Chunks are little-endian bytes with a crc32c behind them, compressed where that pays: Blosc groups the bytes of all
 numbers by significance and applies LZ4, which makes the numbers of a run smaller than zstd does in a fifth of the time.
-zarr has Blosc work in one thread, or its bytes would differ from time to time.
+Blosc works in one thread, as with zarr: its bytes depend on the number of threads.
 
 zarr would write the same through an event loop and a pool of threads, at several times the cost, and those threads
 would fight for cores where every worker has its own. Arrays stay plain Zarr: any reader of it reads them, and a test
@@ -20,13 +20,17 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
-from numcodecs import Blosc, Zstd
+from numcodecs import Blosc, Zstd, blosc
 from numcodecs.abc import Codec as Compressor
 from numpy.typing import DTypeLike
 
 from pipeline.errors import StoreError
 from pipeline.store.backend import Backend, Objects, digest_of
 from pipeline.types import AnyArray, Json
+
+blosc.use_threads = False
+# Only threads of Blosc need its lock. It is a named semaphore, which a worker that is killed could not remove.
+blosc.get_mutex = lambda: None
 
 LEVEL = 5
 CHECKED = {"name": "crc32c"}
@@ -44,8 +48,8 @@ REMAINDER = google_crc32c.value(bytes(CHECKSUM_BYTES))
 def codecs_of(dtype: np.dtype[Any], compressed: bool) -> list[Json]:
     """What chunks of numbers of this kind go through, as their description lists it."""
     plain = {"name": "bytes", **({"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {})}
-    blosc = {"typesize": dtype.itemsize, "cname": "lz4", "clevel": LEVEL, "shuffle": "shuffle", "blocksize": 0}
-    return [plain, *([{"name": "blosc", "configuration": blosc}] if compressed else []), CHECKED]
+    settings = {"typesize": dtype.itemsize, "cname": "lz4", "clevel": LEVEL, "shuffle": "shuffle", "blocksize": 0}
+    return [plain, *([{"name": "blosc", "configuration": settings}] if compressed else []), CHECKED]
 
 
 def compressor(dtype: np.dtype[Any]) -> Compressor:

@@ -122,11 +122,30 @@ def wait_for(process, root, pattern):
         time.sleep(0.01)
 
 
-def started(source, store, *more):
-    command = [COMMAND, "fit", source, "--store", store, *OPTIONS, *more]
-    return command, subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+@pytest.fixture
+def started():
+    """Start a fit: the command, and its process, which ends with the test."""
+    processes = []
+
+    def start(source, store, *more, **options):
+        command = [COMMAND, "fit", source, "--store", store, *OPTIONS, *more]
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        processes.append(subprocess.Popen(command, start_new_session=True, **options))
+        return command, processes[-1]
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate(timeout=60)
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal: where tests run in the background it is ignored, also by what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def ended(process):
@@ -139,7 +158,7 @@ def ended(process):
 
 
 @pytest.mark.cluster
-def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(source, serial, tmp_path):
+def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(source, serial, started, tmp_path):
     store = tmp_path / "run"
     command, process = started(source, store)
     wait_for(process, store, "rows/*/ledger/partition-00000000.json")
@@ -158,7 +177,8 @@ def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(source, serial
 
 
 @pytest.mark.cluster
-def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, tmp_path):
+@pytest.mark.usefixtures("interruptible")
+def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, started, tmp_path):
     store = tmp_path / "run"
     # So many landmarks that it has long to go.
     _, process = started(source, store, "--n-landmarks", "3000")
@@ -177,7 +197,7 @@ def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, tmp_path)
 
 @pytest.mark.cluster
 @pytest.mark.timeout(240)
-def test_a_lost_server_is_told_and_nothing_is_lost(source, serial, tmp_path):
+def test_a_lost_server_is_told_and_nothing_is_lost(source, serial, started, tmp_path):
     store = tmp_path / "run"
     _, process = started(source, store)
     wait_for(process, store, "neighbors/*/ledger/partition-00000000.json")
@@ -333,15 +353,13 @@ sys.addaudithook(watch)
 
 
 @pytest.mark.cluster
-def test_nothing_leaves_the_machine_and_nothing_listens_beyond_it(source, tmp_path):
+def test_nothing_leaves_the_machine_and_nothing_listens_beyond_it(source, started, tmp_path):
     """Every address that any process of a run asks for, by a hook that each interpreter loads when it starts."""
     (tmp_path / "sitecustomize.py").write_text(WATCHING)
     seen = tmp_path / "addresses"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "SEEN_ADDRESSES": str(seen)}
-    command = [COMMAND, "fit", source, "--store", tmp_path / "run", *OPTIONS]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths, "SEEN_ADDRESSES": str(seen)}
+    _, process = started(source, tmp_path / "run", stdout=subprocess.DEVNULL, env=environment)
     wait_for(process, tmp_path / "run", "rows/*/ledger/partition-00000000.json")
     me = psutil.Process(process.pid)
     sockets = [socket for p in (me, *me.children(recursive=True)) for socket in p.net_connections("inet")]

@@ -1,6 +1,8 @@
 """Chunks are Zarr's own, byte for byte."""
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -103,6 +105,39 @@ def test_compressed_bytes_are_the_same_in_any_thread():
         assert {once} == {*again, bytes(encoded(array, len(array), by))}
     finally:
         blosc.set_nthreads(before)
+
+
+ALONE = """
+import multiprocessing
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import resource_tracker
+
+import numpy as np
+from numcodecs import blosc
+
+from pipeline.store.arrays import compressor, decoded, encoded
+
+registered = []
+resource_tracker.register = lambda *named: registered.append(named)
+# As in a worker, which is spawned.
+multiprocessing.set_start_method("spawn")
+blosc.set_nthreads(8)
+array = np.cumsum(np.random.default_rng(0).integers(0, 50, size=(200_000, 4)), axis=0)
+by = compressor(array.dtype)
+here = bytes(encoded(array, len(array), by))
+with ThreadPoolExecutor(1) as pool:
+    there = pool.submit(lambda: bytes(encoded(array, len(array), by))).result()
+np.testing.assert_array_equal(decoded(here, array.shape, array.dtype, by), array)
+assert here == there
+assert registered == [], registered
+assert "zarr" not in sys.modules
+"""
+
+
+def test_without_zarr_the_bytes_are_the_same_and_no_semaphore_is_left_by_a_killed_worker():
+    ended = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_chunks_of_earlier_runs_are_read(tmp_path):
