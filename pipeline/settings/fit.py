@@ -218,7 +218,7 @@ class FitSettings(MethodSettings, JobSettings):
     columns: tuple[str, ...] | None = option(
         DATA, None, "Columns to use, by name, number or range of numbers (0-9), separated by commas."
     )
-    exclude: tuple[str, ...] | None = option(DATA, None, "Columns to leave out, named like those of columns.")
+    exclude: tuple[str, ...] | None = option(DATA, None, "Columns to leave out, given as for --columns.")
     id_column: str | None = option(DATA, None, "Column with row ids, or another array in the same file or group.")
     missing: Literal["error", "drop"] = option(DATA, "error", MISSING)
     standardize: bool = option(DATA, False, "Subtract the mean of each column and divide by its standard deviation.")
@@ -260,8 +260,8 @@ class FitSettings(MethodSettings, JobSettings):
     spread: bool = option(
         PLACEMENT,
         False,
-        "Also publish a standard error of each row's projection, from how well its distances to the landmarks agree; "
-        "isomap, kernel-isomap, mds and kernel-mds only, with extension projection or restricted.",
+        "Also publish a standard error of each row's projection, how much it depends on single landmarks "
+        "(docs/spread.md); isomap, kernel-isomap, mds and kernel-mds only, with extension projection or restricted.",
     )
     seed: int = option(EXECUTION, 0, "Random seed.", ge=0, lt=2**32)
 
