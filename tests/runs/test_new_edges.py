@@ -14,6 +14,7 @@ from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.geodesics.graph import neighbor_graph
 from pipeline.numerics.neighbors.exact import neighbors_within
 from pipeline.settings import fit_settings
+from pipeline.stages.graph import takers
 
 TRUST = ("residual", "multiplier", "gap", "nearest")
 
@@ -148,6 +149,23 @@ def test_a_model_of_all_points_extends_as_the_run_does(tmp_path, n_columns):
     )
     np.testing.assert_allclose(every, whole, atol=1e-9 * np.abs(whole).max())
     assert np.sqrt(np.square(thinned - whole).sum(axis=1).mean()) <= 0.06 * np.sqrt(whole.var(axis=0).sum())
+
+
+def test_rows_beside_a_point_that_all_take_have_as_many_edges_as_there_may_be(tmp_path, monkeypatch):
+    """Pairs that wait are thinned on the way, which changes nothing."""
+    rng, folder = np.random.default_rng(0), tmp_path
+    around = rng.normal(size=(2000, 40))
+    rows = np.vstack([around / np.linalg.norm(around, axis=1)[:, None], np.zeros((1, 40))])
+    fitted(saved(folder / "rows.npy", rows), folder / "run", n_landmarks=40)
+    source = saved(folder / "new.npy", 1e-3 * rng.normal(size=(300, 40)))
+    results = []
+    for name, waiting in (("one", 1 << 23), ("other", 10_000)):
+        monkeypatch.setattr(takers, "MOST_WAITING", waiting)
+        extended(folder / "run", source, folder / name)
+        results.append(open_run(folder / name))
+    assert results[0].stage_figures("search")["n_edges"] == 300 * 256
+    first, second = (one.embedding("projection").tobytes() for one in results)
+    assert first == second
 
 
 def test_edges_are_counted(tmp_path):

@@ -246,15 +246,26 @@ def _any_near(products: AnyArray, limits: AnyArray, base: np.float32, scale: np.
 RUN = 64
 
 
+def most_edges(k: int) -> int:
+    """How many edges a new point has at most if it has k of its own."""
+    return max(MOST_EDGES, MOST_EDGES_PER_NEIGHBOR * k)
+
+
+def nearest_takers(takers: Pairs, k: int) -> Pairs:
+    """Those pairs that may be among the edges of new points with k of their own, where very many were found."""
+    order = np.lexsort((takers.points, takers.distances, takers.queries))
+    begins = np.searchsorted(takers.queries[order], takers.queries[order])
+    return Pairs(*(column[order] for column in takers)).where(np.arange(len(order)) - begins < most_edges(k))
+
+
 def with_takers(distances: FloatArray, neighbors: IntArray, takers: Pairs) -> RadiusLists:
     """The k nearest (p, k) of new points and all that would take them, each once; of very many the nearest."""
     n_points, k = neighbors.shape
-    most = max(MOST_EDGES, MOST_EDGES_PER_NEIGHBOR * k)
     order = np.argsort(takers.queries, kind="stable")
     begins = np.concatenate([[0], np.cumsum(np.bincount(takers.queries, minlength=n_points))])
     room = k * n_points + len(order)
     lists = RadiusLists(np.zeros(n_points + 1, np.int64), np.empty(room, np.int64), np.empty(room))
-    _merge(distances, neighbors, takers.points[order], takers.distances[order], begins, most, lists)
+    _merge(distances, neighbors, takers.points[order], takers.distances[order], begins, most_edges(k), lists)
     n = int(lists.offsets[-1])
     return RadiusLists(lists.offsets, lists.indices[:n], lists.distances[:n])
 

@@ -139,7 +139,7 @@ def embedded_within(space: GraphSpace, points: AnyArray, own_cells: IntArray) ->
 
 def joined_embedded(space: GraphSpace, points: AnyArray, own_cells: IntArray) -> tuple[RadiusLists, IntArray]:
     """Of points that come cell by cell: the embedded nodes that each is joined to, and the component it belongs to."""
-    kept, takers = space.kept, None if space.reach is None else Takers(space.reach, space.metric)
+    kept, takers = space.kept, None if space.reach is None else Takers(space.reach, space.metric, space.n_neighbors)
     distances, found = _nearest(space, points, own_cells, space.n_neighbors, kept, takers)
     nearest = found[:, 0]
     if kept is not None:

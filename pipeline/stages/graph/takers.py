@@ -9,6 +9,7 @@ from pipeline.numerics.neighbors.products import Portion, Room
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, joined_pairs
 from pipeline.numerics.neighbors.takers import (
     TakerSearch,
+    nearest_takers,
     of_edges,
     reaching_chords,
     reaching_pairs,
@@ -18,17 +19,22 @@ from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
 from pipeline.stages.stage import Outcome
 from pipeline.types import AnyArray, FloatArray, IntArray
 
+# Pairs that wait until only the nearest of each point are kept: 200 MB.
+MOST_WAITING = 1 << 23
+
 
 @dataclass
 class Takers:
     """The nodes that would take some points for their neighbors, found in the cells that the points look into.
 
-    metric: what the reach is measured by, where points are compared by chords.
+    metric: what the reach is measured by, where points are compared by chords. k: how many neighbors points have.
     """
 
     reach: Outcome
     metric: str
+    k: int
     pairs: list[Pairs] = field(default_factory=list)
+    n_waiting: int = 0
 
     @property
     def of_cells(self) -> FloatArray:
@@ -75,6 +81,9 @@ class Takers:
         """Keep those pairs that are within reach by the metric, under the numbers of the nodes."""
         near = of_edges(pairs, edge_lengths(self.metric, pairs.distances), reach)
         self.pairs.append(near._replace(points=numbers[near.points]))
+        self.n_waiting += len(near.queries)
+        if self.n_waiting > MOST_WAITING:
+            self.pairs, self.n_waiting = [nearest_takers(joined_pairs(self.pairs), self.k)], 0
 
     def of_nodes(self, nodes: OrderedNodes, cell: int, numbers: IntArray) -> FloatArray:
         """The reach of some nodes of a cell."""

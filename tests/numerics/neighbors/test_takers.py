@@ -8,7 +8,7 @@ from pipeline.numerics.directions import edge_lengths, unit_points
 from pipeline.numerics.neighbors import takers
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import Pairs
-from pipeline.numerics.neighbors.takers import TakerSearch, of_edges, reaching_chords, with_takers
+from pipeline.numerics.neighbors.takers import TakerSearch, nearest_takers, of_edges, reaching_chords, with_takers
 
 
 def sorted_pairs(pairs):
@@ -120,6 +120,14 @@ class TestLists:
         found = with_takers(distances, neighbors, pairs)
         np.testing.assert_array_equal(found.distances.reshape(60, -1), every)
         np.testing.assert_array_equal(found.indices.reshape(60, -1), nearest)
+
+    def test_of_very_many_others_are_dropped_before_that(self, rng, monkeypatch):
+        points, queries, _, (distances, neighbors), _ = self.lists(rng)
+        pairs = TakerSearch(points, np.full(200, 1e3)).pairs(queries)
+        monkeypatch.setattr(takers, "MOST_EDGES", 1)
+        fewer = nearest_takers(pairs, 5)
+        assert np.bincount(fewer.queries).tolist() == [takers.MOST_EDGES_PER_NEIGHBOR * 5] * 60
+        assert_same(with_takers(distances, neighbors, fewer), with_takers(distances, neighbors, pairs))
 
     def test_nearest_that_tie_in_another_order_are_not_listed_twice(self):
         """On disk ties among the nearest go to the lower row, not to the lower number."""
