@@ -254,8 +254,9 @@ def most_edges(k: int) -> int:
 def nearest_takers(takers: Pairs, k: int) -> Pairs:
     """Those pairs that may be among the edges of new points with k of their own, where very many were found."""
     order = np.lexsort((takers.points, takers.distances, takers.queries))
-    begins = np.searchsorted(takers.queries[order], takers.queries[order])
-    return Pairs(*(column[order] for column in takers)).where(np.arange(len(order)) - begins < most_edges(k))
+    queries = takers.queries[order]
+    nearest = order[np.arange(len(order)) - np.searchsorted(queries, queries) < most_edges(k)]
+    return Pairs(takers.queries[nearest], takers.points[nearest], takers.distances[nearest])
 
 
 def with_takers(distances: FloatArray, neighbors: IntArray, takers: Pairs) -> RadiusLists:
