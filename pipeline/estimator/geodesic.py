@@ -154,7 +154,11 @@ class Network(NamedTuple):
 
 def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitted:
     """Fit rows of points, or a graph of the user's."""
-    network = _given_network(settings, X) if settings.is_precomputed else _network_of_points(settings, X, n_threads)
+    network = (
+        _given_network(settings, X, n_threads)
+        if settings.is_precomputed
+        else _network_of_points(settings, X, n_threads)
+    )
     connected, points = network.connected, network.points
     if connected.labels.any():
         warnings.warn(_component_report(settings, connected), ComponentWarning, stacklevel=TO_THE_CALLER)
@@ -192,7 +196,7 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
     edges, reach = _graph_of_points(settings, points, n_threads)
-    graph, found, cuts = _audited(settings, edges, points.first_rows, points.exponent)
+    graph, found, cuts = _audited(settings, edges, points.first_rows, points.exponent, n_threads)
     if reach is not None and len(cuts[0]):
         starts, ends = np.concatenate(cuts), np.concatenate(cuts[::-1])
         shorten(reach, starts, np.asarray(edges[starts, ends]).ravel())
@@ -201,25 +205,25 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
     return Network(connected, points, points.exponent, X.dtype, found, reach)
 
 
-def _given_network(settings: Settings, X: SparseArray) -> Network:
+def _given_network(settings: Settings, X: SparseArray, n_threads: int) -> Network:
     require_square(X)
     edges = X.tocoo()
     starts, ends = (part.astype(np.int64) for part in edges.coords)
     graph = undirected_graph("X", X.shape[0], starts, ends, edges.data.astype(np.float64))
     exponent = int(np.frexp(graph.data.max(initial=0.0))[1])
     graph.data = np.ldexp(graph.data, -exponent)
-    graph, found, _ = _audited(settings, graph, np.arange(X.shape[0]), exponent)
+    graph, found, _ = _audited(settings, graph, np.arange(X.shape[0]), exponent, n_threads)
     connected = apply_component_policy(None, graph, settings.component_policy, "given")
     return Network(connected, None, exponent, graph.dtype, found)
 
 
 def _audited(
-    settings: Settings, graph: SparseArray, rows: IntArray, exponent: int
+    settings: Settings, graph: SparseArray, rows: IntArray, exponent: int, n_threads: int
 ) -> tuple[SparseArray, list[Listed], tuple[IntArray, IntArray]]:
     """The graph, without its short circuits if they are to be cut; a list of them; and the ends of edges cut."""
     # In single precision, as paths on disk have them: what is found is the same.
     paths = PathGraph(graph.indptr.astype(np.int64), graph.indices, graph.data.astype(np.float32))
-    found, is_cut = short_circuits(paths, rows, settings.seed), settings.shortcuts == "cut"
+    found, is_cut = short_circuits(paths, rows, settings.seed, n_threads), settings.shortcuts == "cut"
     if found:
         message = warning_of(len(found), is_cut, "shortcuts='cut'")
         warnings.warn(message, ShortcutWarning, stacklevel=TO_THE_CALLER + 2)

@@ -3,6 +3,8 @@
 The work is a search from each source, and a walk back from each target that ends where an earlier one has been.
 """
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -19,17 +21,32 @@ class PathLoads(NamedTuple):
     mean_length: float
 
 
-def path_loads(graph: PathGraph, search: PathSearch, rows: IntArray, sources: IntArray, targets: IntArray) -> PathLoads:
-    """Follow a shortest path from each source to each target that it reaches. Of several as long, the one is taken
-    whose last node but one has the lowest row, and so on back to the source."""
-    counts, n_paths, total = np.zeros(graph.n_nodes, np.int64), 0, 0.0
-    places, nodes = np.full(graph.n_nodes, -1, np.int32), np.empty(graph.n_nodes, np.int32)
-    for source in sources.tolist():
-        lengths = search.lengths_from(source)
-        reached = targets[np.isfinite(lengths[targets]) & (targets != source)]
-        n_paths, total = n_paths + len(reached), total + float(lengths[reached].sum())
-        _add_paths(graph.csr, rows, lengths, (source, reached), (places, nodes), counts)
-    return PathLoads(counts / max(1, n_paths), total / max(1, n_paths))
+def path_loads(
+    graph: PathGraph, searches: Sequence[PathSearch], rows: IntArray, sources: IntArray, targets: IntArray
+) -> PathLoads:
+    """Follow a shortest path from each source to each target that it reaches, with as many threads as there are
+    searches in the graph. Of several as long, the one is taken whose last node but one has the lowest row, and so on
+    back to the source."""
+    found = [(0, 0.0)] * len(sources)
+
+    def follow(first: int) -> IntArray:
+        counts = np.zeros(graph.n_nodes, np.int64)
+        workspace = np.full(graph.n_nodes, -1, np.int32), np.empty(graph.n_nodes, np.int32)
+        for place in range(first, len(sources), len(searches)):
+            source = int(sources[place])
+            lengths = searches[first].lengths_from(source)
+            reached = targets[np.isfinite(lengths[targets]) & (targets != source)]
+            found[place] = len(reached), float(lengths[reached].sum())
+            _add_paths(graph.csr, rows, lengths, (source, reached), workspace, counts)
+        return counts
+
+    with ThreadPoolExecutor(len(searches)) as pool:
+        counts = sum(pool.map(follow, range(len(searches))), np.zeros(graph.n_nodes, np.int64))
+    # In the order of the sources, whatever thread followed them.
+    n_paths, total = max(1, sum(n for n, _ in found)), 0.0
+    for _, length in found:
+        total += length
+    return PathLoads(counts / n_paths, total / n_paths)
 
 
 @compiled

@@ -139,12 +139,12 @@ def nodes_reached(n_nodes: int) -> int:
     return max(LEAST_SOURCES * n_nodes, min(MOST_SOURCES * n_nodes, N_REACHED))
 
 
-def short_circuits(graph: PathGraph, rows: IntArray, seed: int) -> list[ShortCircuit]:
+def short_circuits(graph: PathGraph, rows: IntArray, seed: int, n_threads: int = 1) -> list[ShortCircuit]:
     """The short circuits of a graph whose nodes come from the given rows (n,), those on most paths first.
 
     Weights of the graph change meanwhile, and are in the end what they were.
     """
-    search = _Search(graph, rows, seed)
+    search = _Search(graph, rows, seed, n_threads)
     mean_length = search.suspect()
     search.clear()
     found = [item._replace(detour=search.way(item)) for item in search.suspects]
@@ -156,7 +156,7 @@ def short_circuits(graph: PathGraph, rows: IntArray, seed: int) -> list[ShortCir
 class _Search:
     """The graph without its suspects, whose weights are infinite meanwhile: a copy would be half the graph again."""
 
-    def __init__(self, graph: PathGraph, rows: IntArray, seed: int) -> None:
+    def __init__(self, graph: PathGraph, rows: IntArray, seed: int, n_threads: int) -> None:
         self._graph, self._rows = graph, rows
         n_sources = nodes_reached(graph.n_nodes) // max(1, graph.n_nodes)
         # A copy: a slice would keep the order of all nodes in memory.
@@ -164,6 +164,7 @@ class _Search:
         self._sources, others = drawn[:n_sources], drawn[n_sources:]
         self._targets = others if len(others) else drawn
         self._search = PathSearch(graph)
+        self._searches = [self._search, *(PathSearch(graph) for _ in range(n_threads - 1))]
         self._lengths = np.full(graph.n_nodes, np.inf)
         self._scales = np.full(graph.n_nodes, np.nan)
         self.suspects: list[ShortCircuit] = []
@@ -172,7 +173,7 @@ class _Search:
         """Look for suspects; the mean length of paths once they are left out."""
         mean_length = 0.0
         for _ in range(MOST_ROUNDS):
-            loads = path_loads(self._graph, self._search, self._rows, self._sources, self._targets)
+            loads = path_loads(self._graph, self._searches, self._rows, self._sources, self._targets)
             n_before, mean_length = len(self.suspects), loads.mean_length
             for node in self._busy(loads).tolist():
                 self._examine(node, float(loads.shares[node]))

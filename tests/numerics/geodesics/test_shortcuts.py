@@ -194,6 +194,9 @@ def test_loads_are_those_of_all_paths_that_are_followed():
                 counts[node] += 1
                 node = before[source, node]
     rows = np.random.default_rng(1).permutation(300)
-    loads = path_loads(paths_of(graph), PathSearch(paths_of(graph)), rows, sources, targets)
+    loads = path_loads(paths_of(graph), [PathSearch(paths_of(graph))], rows, sources, targets)
+    searches = [PathSearch(paths_of(graph)) for _ in range(3)]
+    shared = path_loads(paths_of(graph), searches, rows, sources, targets)
+    assert (shared.shares.tobytes(), shared.mean_length) == (loads.shares.tobytes(), loads.mean_length)
     np.testing.assert_allclose(loads.shares * len(paths), counts, atol=1e-9)
     assert loads.mean_length == pytest.approx(np.mean(paths))
