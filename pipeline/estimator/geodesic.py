@@ -44,7 +44,7 @@ from pipeline.numerics.geodesics.shortest_paths import PathGraph
 from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, even_lists, joined_pairs, lists_of
-from pipeline.numerics.neighbors.takers import TakerSearch, of_edges, reaching_chords, with_takers
+from pipeline.numerics.neighbors.takers import TakerSearch, with_takers
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
@@ -65,7 +65,7 @@ class NearPoints(Entry):
     n_neighbors: int
     within: RadiusSearch | None = None
     radius: float = 0.0
-    takers: "Takers | None" = None
+    takers: TakerSearch | None = None
 
     @property
     def calibrates_rows(self) -> bool:
@@ -84,8 +84,7 @@ class NearPoints(Entry):
             component = np.where(kept, component, self.dropped_components[others[:, 0]])
         lengths = edge_lengths(self.metric, distances[kept])
         if self.takers is not None:
-            pairs = self.takers.pairs(self.metric, points[kept], n_threads)
-            return with_takers(lengths, indices[kept], pairs), kept, component
+            return with_takers(lengths, indices[kept], self.takers.pairs(points[kept], n_threads)), kept, component
         lists = even_lists(lengths, indices[kept])
         if self.within is not None:
             found = self.within.lists(points[kept], self.radius, n_threads)
@@ -125,19 +124,6 @@ class NearPoints(Entry):
         if self.metric in DIRECTIONAL:
             return unit_points(rows, self.metric, self.search.points.dtype)
         return in_unit(rows, self.exponent)
-
-
-@dataclass(frozen=True, eq=False)
-class Takers:
-    """Nodes (u,) that take new points for their neighbors, and how long the longest edge of each of them is."""
-
-    search: TakerSearch
-    reach: FloatArray
-
-    def pairs(self, metric: str, points: AnyArray, n_threads: int) -> Pairs:
-        """New points and the nodes that take them, as far apart as the metric says."""
-        found = self.search.pairs(points, n_threads)
-        return of_edges(found, edge_lengths(metric, found.distances), self.reach)
 
 
 class Network(NamedTuple):
@@ -272,8 +258,7 @@ def _entry(settings: Settings, network: Network, kept: IntArray) -> Entry:
     if settings.radius is None:
         takers = None
         if settings.new_edges == BOTH and network.reach is not None:
-            reach = network.reach[kept]
-            takers = Takers(TakerSearch(search.points, reaching_chords(metric, reach)), reach)
+            takers = TakerSearch(search.points, network.reach[kept], metric)
         return NearPoints(*known, settings.n_neighbors, takers=takers)
     return NearPoints(*known, 1, RadiusSearch(search.points), _reach(settings, exponent))
 

@@ -30,7 +30,7 @@ from pipeline.numerics.landmarks.sampling import random_landmarks
 from pipeline.numerics.landmarks.weights import NearestLandmarks, landmark_counts
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import RadiusLists
-from pipeline.numerics.neighbors.takers import TakerSearch, of_edges, reaching_chords, with_takers
+from pipeline.numerics.neighbors.takers import TakerSearch, with_takers
 from pipeline.numerics.preprocessing import Preprocessing, principal_axes, scatter_matrix
 from pipeline.settings import StudySettings
 from pipeline.sources import Source
@@ -222,10 +222,8 @@ class Paths:
     def _joined(self, n_neighbors: int, nodes: IntArray, apart: FloatArray, places: IntArray) -> RadiusLists:
         """The edges of the held-out points: to their nearest nodes, and to those that take them."""
         reach = edge_lengths(self._metric, self._lists[0][nodes, n_neighbors - 1])
-        search = TakerSearch(self._points[nodes], reaching_chords(self._metric, reach))
-        found = search.pairs(self._points[self._n :], self._n_jobs)
-        found = of_edges(found, edge_lengths(self._metric, found.distances), reach)
-        lists = with_takers(edge_lengths(self._metric, apart), places, found)
+        takers = TakerSearch(self._points[nodes], reach, self._metric).pairs(self._points[self._n :], self._n_jobs)
+        lists = with_takers(edge_lengths(self._metric, apart), places, takers)
         return lists._replace(indices=nodes[lists.indices])
 
     def _among(self, n_neighbors: int) -> tuple[FloatArray, BoolArray]:

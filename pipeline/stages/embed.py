@@ -230,7 +230,7 @@ class Embed(PlacingStage):
         names = provider.write(ledger, partition, placing.partitions, placed.numbers, values)
         trust, counts = placed.trust[placed.kept], placed.counts[placed.kept]
         others = self._sample(placed) | provider.calibrating(
-            placed.numbers, placed.trust, placing.partitions, self.seed
+            partition, placed.numbers, placed.trust, placing.partitions, self.seed
         )
         others["sketches"] = packed([sketch(*_known(column, counts)) for column in trust.T])
         return {"n_embedded": int(counts.sum())}, names + ledger.write_parts(partition, others)

@@ -65,20 +65,23 @@ class Calibrate(PlacingStage, SingleStage):
         scale = {"coordinate_exponent": placing.coordinate_exponent} if placing.provider.in_row_order else {}
         return {**figures, **units, **scale}, arrays
 
-    def _columns_as_new(self) -> list[FloatArray]:
+    def _columns_as_new(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Trust columns (h, t) of fitted rows taken as if they were new; of some over their own neighbors, and over one
         fewer."""
-        placing, held, found = self.placing, self.placing.provider.held_out(), []
-        if placing.provider.calibrates_rows:
-            found.append(self.embedded.ledger.read("calibration").read())
+        placing, held = self.placing, self.placing.provider.held_out()
         if held is None:
-            return 3 * found
+            return self._kept, self._kept, self._kept
         both = [placing.answers.begin(len(held.nearest)) for _ in range(2)]
         for lengths in held.batches:
             for way, sums in enumerate(both):
                 sums.add(np.ascontiguousarray(lengths[:, way]))
         own, fewer = (placing.trust(sums.answer(), held.nearest) for sums in both)
-        return [*(found or [own]), own, fewer]
+        return self._kept if placing.provider.calibrates_rows else own, own, fewer
+
+    @property
+    def _kept(self) -> FloatArray:
+        """Those that `embed` has kept of rows that are as good as new."""
+        return np.asarray(self.embedded.ledger.read("calibration").read())
 
     @staticmethod
     def cost(shape: Shape) -> Cost:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.directions import chords_of
+from pipeline.numerics.directions import chords_of, edge_lengths
 from pipeline.numerics.neighbors.exact import KD_TREE_MAX_DIMENSION, TREE_MARGIN
 from pipeline.numerics.neighbors.products import (
     SINGLE,
@@ -36,19 +36,20 @@ MOST_EDGES_PER_NEIGHBOR, MOST_EDGES = 4, 256
 
 
 class TakerSearch:
-    """A search among fixed points (n, D), each with its radius (n,), for those whose radius reaches to a query."""
+    """A search among fixed points (n, D), each with its reach (n,) by a metric, for those that reach to a query."""
 
-    def __init__(self, points: AnyArray, radii: FloatArray) -> None:
-        self._radii = radii
+    def __init__(self, points: AnyArray, reach: FloatArray, metric: str = "euclidean") -> None:
+        self._reach, self._metric = reach, metric
+        radii = self._radii = reaching_chords(metric, reach)
         few = points.shape[1] <= KD_TREE_MAX_DIMENSION
         self._balls = _Balls(points, radii) if few else None
         self._portions = [] if few else list(local_portions(points))
 
     def pairs(self, queries: AnyArray, n_threads: int = 1) -> Pairs:
-        """Every query with each point whose radius reaches to it, in no particular order."""
+        """Every query with each point that reaches to it, as far apart as the metric says, in no particular order."""
 
         def listed(first: int) -> Pairs:
-            found = self._pairs(queries[first : first + QUERIES_AT_ONCE])
+            found = within_reach_of(self._metric, self._pairs(queries[first : first + QUERIES_AT_ONCE]), self._reach)
             return found._replace(queries=found.queries + first)
 
         with ThreadPoolExecutor(n_threads) as pool:
@@ -328,6 +329,7 @@ def reaching_chords(metric: str, reach: FloatArray) -> FloatArray:
     return chords if chords is reach else chords * (1.0 + TREE_MARGIN)
 
 
-def of_edges(pairs: Pairs, lengths: FloatArray, reach: FloatArray) -> Pairs:
-    """Pairs with other lengths (r,), as far as these are within the reach (n,) of their points."""
+def within_reach_of(metric: str, pairs: Pairs, reach: FloatArray) -> Pairs:
+    """Pairs as far apart as a metric says, those that are within the reach (n,) of their points."""
+    lengths = edge_lengths(metric, pairs.distances)
     return pairs._replace(distances=lengths).where(lengths <= reach[pairs.points])

@@ -12,6 +12,7 @@ the probed cells is exact, a neighbor is found if and only if its cell is among 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -140,7 +141,8 @@ class Probes(SingleStage):
         """For every true neighbor of every sampled node: how many cells are nearer to the node than the neighbor's."""
         points, rows = nodes.nodes(sample)
         keys, own_cells = (rows << NODE_BITS_COUNT) | sample, nodes.cell_of(sample)
-        _, found = neighbors_among(nodes, NO_GROUP, points, keys, own_cells, nodes.n_cells, self.n_neighbors)
+        queries = Queries(points, keys, own_cells)
+        _, found = neighbors_among(nodes, NO_GROUP, queries, nodes.n_cells, self.n_neighbors)
         neighbor_cells = nodes.cell_of(found & NODE_BITS)
         ranks = np.empty_like(neighbor_cells)
         for first in range(0, len(points), RANKED_POINTS):
@@ -225,39 +227,41 @@ def neighbors_by_cells(n_probes: int, nodes: OrderedNodes, group: int, k: int) -
     points, rows = nodes.group(group)
     first = int(nodes.offsets[nodes.groups[group]])
     own_cells = nodes.cell_of(np.arange(first, first + len(rows)))
-    return enough_neighbors_among(nodes, group, points, node_keys(rows, first), own_cells, n_probes, k)
+    return enough_neighbors_among(nodes, group, Queries(points, node_keys(rows, first), own_cells), n_probes, k)
+
+
+class Queries(NamedTuple):
+    """Points (p, D) that look for nodes, the key of each that is a node itself, -1 else, and the cells they are in."""
+
+    points: AnyArray
+    keys: IntArray
+    own_cells: IntArray
+
+    def of(self, chosen: IntArray) -> "Queries":
+        return Queries(*(part[chosen] for part in self))
+
+
+def new_points(points: AnyArray, own_cells: IntArray) -> Queries:
+    """Queries that are no nodes."""
+    return Queries(points, np.full(len(points), -1), own_cells)
 
 
 def enough_neighbors_among(
-    nodes: OrderedNodes,
-    home: int,
-    points: AnyArray,
-    keys: IntArray,
-    own_cells: IntArray,
-    n_probes: int,
-    k: int,
-    takers: Takers | None = None,
+    nodes: OrderedNodes, home: int, queries: Queries, n_probes: int, k: int, takers: Takers | None = None
 ) -> tuple[FloatArray, IntArray]:
     """`neighbors_among`; a point whose probed cells hold fewer than k others probes twice as many, until they do."""
-    distances, found = neighbors_among(nodes, home, points, keys, own_cells, n_probes, k, takers)
+    distances, found = neighbors_among(nodes, home, queries, n_probes, k, takers)
     lacking = np.flatnonzero(found[:, -1] < 0)
     while len(lacking) and n_probes < nodes.n_cells:
         n_probes = min(2 * n_probes, nodes.n_cells)
-        lists = neighbors_among(nodes, home, points[lacking], keys[lacking], own_cells[lacking], n_probes, k)
+        lists = neighbors_among(nodes, home, queries.of(lacking), n_probes, k)
         distances[lacking], found[lacking] = lists
         lacking = lacking[lists[1][:, -1] < 0]
     return distances, found
 
 
 def neighbors_among(
-    nodes: OrderedNodes,
-    home: int,
-    points: AnyArray,
-    keys: IntArray,
-    own_cells: IntArray,
-    n_probes: int,
-    k: int,
-    takers: Takers | None = None,
+    nodes: OrderedNodes, home: int, queries: Queries, n_probes: int, k: int, takers: Takers | None = None
 ) -> tuple[FloatArray, IntArray]:
     """Distances (p, k) and keys (p, k) of the k nearest of some points among the `n_probes` cells nearest to each; and
     in the same cells the `takers` of the points, if asked for.
@@ -265,6 +269,7 @@ def neighbors_among(
     Each point's own cell comes first, where most of its neighbors are; how far they are tells which others need not be
     looked into. A node with a point's own key is left out. Where a list stays short there is distance inf and key -1.
     """
+    points, keys, own_cells = queries
     distances, found = empty_lists(len(points), k)
     lists = points, keys, distances, found
     look_into(nodes, home, own_cells, np.arange(len(points)), *lists, takers)

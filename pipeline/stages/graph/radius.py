@@ -34,6 +34,7 @@ from pipeline.stages.graph.graph import (
 from pipeline.stages.graph.neighbors import (
     NO_GROUP,
     Probes,
+    Queries,
     enough_neighbors_among,
     require_several,
     seconds_of_probing,
@@ -144,8 +145,8 @@ class RadiusGraph(UnevenGraph):
         nearest, others = nearest_in_lists(lists), np.full(len(rows), -1)
         # Those without any within the radius look for the nearest wherever it is.
         alone = np.flatnonzero(lists.sizes == 0)
-        keys = node_keys(rows, first)[alone]
-        apart, found = enough_neighbors_among(nodes, partition, points[alone], keys, own_cells[alone], nodes.n_cells, 1)
+        queries = Queries(points, node_keys(rows, first), own_cells).of(alone)
+        apart, found = enough_neighbors_among(nodes, partition, queries, nodes.n_cells, 1)
         nearest[alone], others[alone] = edge_lengths(self.metric, apart[:, 0]), found[:, 0] & NODE_BITS
         return write_group(ledger, partition, lists, nearest, self._held_out(first, partition, lists, nearest, others))
 

@@ -32,6 +32,7 @@ from pipeline.stages.graph.neighbors import (
     NO_GROUP,
     enough_neighbors_among,
     look_into,
+    new_points,
 )
 from pipeline.stages.graph.partition import (
     NODE_BITS,
@@ -183,8 +184,8 @@ def nearest_nodes(
         if takers is not None:
             takers_by_boxes(nodes, points, own_cells, takers)
     else:
-        nobody = np.full(len(points), -1)
-        distances, found = enough_neighbors_among(nodes, NO_GROUP, points, nobody, own_cells, n_probes, k, takers)
+        queries = new_points(points, own_cells)
+        distances, found = enough_neighbors_among(nodes, NO_GROUP, queries, n_probes, k, takers)
     return distances, found & NODE_BITS
 
 

@@ -4,16 +4,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.numerics.directions import edge_lengths
 from pipeline.numerics.neighbors.products import Portion, Room
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, joined_pairs
 from pipeline.numerics.neighbors.takers import (
     TakerSearch,
     nearest_takers,
-    of_edges,
     reaching_chords,
     reaching_pairs,
     with_takers,
+    within_reach_of,
 )
 from pipeline.stages.graph.partition import NODE_BITS, OrderedNodes
 from pipeline.stages.stage import Outcome
@@ -59,7 +58,7 @@ class Takers:
 
         def also(block: IntArray, room: Room) -> None:
             for pairs in reaching_pairs(portion, chords, points, block, room):
-                self._take(pairs, numbers, reach)
+                self._take(within_reach_of(self.metric, pairs, reach), numbers)
 
         portion.refine(points, keys, distances, found, among, float(chords.max()), also)
 
@@ -73,15 +72,13 @@ class Takers:
         among: IntArray,
     ) -> None:
         """List the pairs of a cell's nodes, given by their numbers, and those points that they take."""
-        reach = self.of_nodes(nodes, cell, numbers)
-        pairs = TakerSearch(cell_points, reaching_chords(self.metric, reach)).pairs(points[among])
-        self._take(pairs._replace(queries=among[pairs.queries]), numbers, reach)
+        pairs = TakerSearch(cell_points, self.of_nodes(nodes, cell, numbers), self.metric).pairs(points[among])
+        self._take(pairs._replace(queries=among[pairs.queries]), numbers)
 
-    def _take(self, pairs: Pairs, numbers: IntArray, reach: FloatArray) -> None:
-        """Keep those pairs that are within reach by the metric, under the numbers of the nodes."""
-        near = of_edges(pairs, edge_lengths(self.metric, pairs.distances), reach)
-        self.pairs.append(near._replace(points=numbers[near.points]))
-        self.n_waiting += len(near.queries)
+    def _take(self, pairs: Pairs, numbers: IntArray) -> None:
+        """Keep pairs, whose points are places among nodes with these numbers."""
+        self.pairs.append(pairs._replace(points=numbers[pairs.points]))
+        self.n_waiting += len(pairs.queries)
         if self.n_waiting > MOST_WAITING:
             self.pairs, self.n_waiting = [nearest_takers(joined_pairs(self.pairs), self.k)], 0
 

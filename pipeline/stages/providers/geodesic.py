@@ -159,12 +159,10 @@ class GeodesicRows(_Grouped):
         return self.reach is not None
 
     def calibrating(
-        self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
+        self, group: int, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
     ) -> dict[str, AnyArray]:
-        if not self.calibrates_rows or not len(numbers):
-            return dict.fromkeys(CALIBRATION, trust[:0]) if self.calibrates_rows else {}
-        bounds = group_bounds(self.ordered)
-        group = int(np.searchsorted(bounds, numbers[0], side="right") - 1)
+        if not self.calibrates_rows:
+            return {}
         rows, node_of = (self.ordered.ledger.part(name, group).read() for name in ("rows", "node_of"))
         rows, node_of = (part[self._kept[numbers[node_of]]] for part in (rows, node_of))
         landmarks = self.landmarks.ledger.read("rows").read()

@@ -130,7 +130,7 @@ class Provider(ABC):
         return self.in_row_order
 
     def calibrating(
-        self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
+        self, group: int, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
     ) -> dict[str, AnyArray]:
         """Which trust columns (p, t) of a group `embed` keeps for `calibrate`."""
         return {}
@@ -225,7 +225,7 @@ class RowProvider(Provider):
         return drawn(numbers, partitions.n_rows, seed, wanted)
 
     def calibrating(
-        self, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
+        self, group: int, numbers: IntArray, trust: FloatArray, partitions: RowPartitions, seed: int
     ) -> dict[str, AnyArray]:
         """Rows that are no landmarks are as good as new; landmarks serve where every row is one."""
         like_new, landmarks = calibrating(numbers, partitions.n_rows, seed, self.landmark_rows)

@@ -8,7 +8,7 @@ from pipeline.numerics.directions import edge_lengths, unit_points
 from pipeline.numerics.neighbors import takers
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import Pairs
-from pipeline.numerics.neighbors.takers import TakerSearch, nearest_takers, of_edges, reaching_chords, with_takers
+from pipeline.numerics.neighbors.takers import TakerSearch, nearest_takers, with_takers
 
 
 def sorted_pairs(pairs):
@@ -81,8 +81,7 @@ def test_reach_by_an_angle_is_that_of_the_lengths(metric, rng):
     queries = unit_points(rng.normal(size=(100, 14)), metric, np.float64)
     lengths = edge_lengths(metric, neighbors_within(points, 5)[0])
     reach = lengths[:, -1].copy()
-    found = TakerSearch(points, reaching_chords(metric, reach)).pairs(queries)
-    found = of_edges(found, edge_lengths(metric, found.distances), reach)
+    found = TakerSearch(points, reach, metric).pairs(queries)
     expected = edge_lengths(metric, cdist(queries, points)) <= reach
     assert sorted(zip(found.queries, found.points, strict=True)) == list(zip(*np.nonzero(expected), strict=True))
 
