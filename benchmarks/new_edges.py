@@ -17,7 +17,8 @@ from pipeline import LandmarkIsomap
 from pipeline.errors import ComponentWarning, ShortcutWarning
 from pipeline.methods import NEW_EDGES
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.numerics.geodesics.graph import apply_component_policy, neighbor_graph
+from pipeline.numerics.geodesics.components import apply_component_policy
+from pipeline.numerics.geodesics.graph import neighbor_graph
 from pipeline.numerics.geodesics.rows import shortest_path_rows
 from pipeline.numerics.mds import LandmarkModel, moments_of, project_moments
 from pipeline.numerics.neighbors.exact import neighbors_within

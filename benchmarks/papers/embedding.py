@@ -10,7 +10,8 @@ import numpy as np
 
 from pipeline.methods import METHODS
 from pipeline.numerics.extension.placement import answers_of
-from pipeline.numerics.geodesics.graph import apply_component_policy, neighbor_graph
+from pipeline.numerics.geodesics.components import apply_component_policy
+from pipeline.numerics.geodesics.graph import neighbor_graph
 from pipeline.numerics.geodesics.rows import rows_through_neighbors, shortest_path_rows
 from pipeline.numerics.mds import Model
 from pipeline.numerics.models.catalog import Choice, fitted_model

@@ -23,13 +23,13 @@ from pipeline.estimator.settings import Settings
 from pipeline.methods import BOTH, DIRECTIONAL
 from pipeline.numerics import checks
 from pipeline.numerics.directions import edge_lengths, reach_of, require_directions, unit_points
-from pipeline.numerics.geodesics.graph import (
+from pipeline.numerics.geodesics.components import (
     Connected,
     apply_component_policy,
-    graph_from_edges,
-    neighbor_graph,
-    undirected_graph,
+    components_in_words,
+    enough_neighbors,
 )
+from pipeline.numerics.geodesics.graph import graph_from_edges, neighbor_graph, undirected_graph
 from pipeline.numerics.geodesics.rows import each_search, with_direct_ways
 from pipeline.numerics.geodesics.shortcuts import (
     Listed,
@@ -45,7 +45,7 @@ from pipeline.numerics.landmarks.choices import chosen_nodes, chosen_rows
 from pipeline.numerics.neighbors.exact import NeighborSearch, neighbors_within
 from pipeline.numerics.neighbors.radius import Pairs, RadiusLists, RadiusSearch, even_lists, joined_pairs, lists_of
 from pipeline.numerics.neighbors.takers import TakerSearch, with_takers
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json, SparseArray
 
 # Frames from `fit_geodesic` to whoever called `fit`, to whom warnings are addressed.
 TO_THE_CALLER = 4
@@ -147,7 +147,8 @@ def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitte
     )
     connected, points = network.connected, network.points
     if connected.labels.any():
-        warnings.warn(_component_report(settings, connected), ComponentWarning, stacklevel=TO_THE_CALLER)
+        described = components_in_words(_component_figures(settings, network))
+        warnings.warn(described, ComponentWarning, stacklevel=TO_THE_CALLER)
     kept = np.flatnonzero(connected.kept)
     landmarks = _chosen(settings, network, kept, seed)
     to_landmarks, between = _path_lengths(connected, landmarks, kept, network.dtype, n_threads)
@@ -285,18 +286,26 @@ def _path_lengths(
     return to_landmarks, between
 
 
-def _component_report(settings: Settings, connected: Connected) -> str:
-    sizes = np.bincount(connected.labels)
-    found = f"The neighbor graph has {len(sizes)} components (largest {sizes[0]} distinct points)"
-    larger = "n_neighbors" if settings.radius is None else "radius"
-    if connected.n_bridges:
-        return (
-            f"{found}, joined by their {connected.n_bridges} shortest links. Distances between components are then a "
-            f"guess; a larger {larger} may connect them."
-        )
-    remedy = "" if settings.is_precomputed else f" A larger {larger} may connect them."
-    n_dropped = int((~connected.kept).sum())
-    return f"{found}; all but the largest are dropped, and {n_dropped} distinct points become NaN.{remedy}"
+def _component_figures(settings: Settings, network: Network) -> Json:
+    """What `components_in_words` takes."""
+    connected, points = network.connected, network.points
+    labels = connected.labels if points is None else connected.labels[points.node_of]
+    rows = np.bincount(labels)
+    edges_from = "given" if points is None else "neighbors" if settings.radius is None else "radius"
+    enough: float | None = None
+    if points is not None and len(connected.links[2]):
+        enough = enough_neighbors(points.points, connected.links)
+        if settings.radius is not None:
+            enough = float(np.ldexp(connected.links[2].max(), network.exponent))
+    return {
+        "n_components": len(rows),
+        "largest_rows": np.sort(rows)[::-1].tolist(),
+        "n_bridges": len(connected.links[2]),
+        "exact": connected.exact,
+        "n_dropped_rows": 0 if connected.kept.all() else int(rows[1:].sum()),
+        "edges_from": edges_from,
+        "enough": enough,
+    }
 
 
 def _or_else(lists: RadiusLists, others: RadiusLists) -> RadiusLists:

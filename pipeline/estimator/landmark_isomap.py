@@ -16,7 +16,7 @@ from pipeline.estimator.settings import PRECOMPUTED, Comparing, Settings, with_c
 from pipeline.methods import DISSIMILARITIES, METHODS
 from pipeline.numerics.dimension import Dimension
 from pipeline.numerics.extension.reconstruction import DiagonalWeight
-from pipeline.numerics.geodesics.graph import ComponentPolicy
+from pipeline.numerics.geodesics.components import ComponentPolicy
 from pipeline.numerics.models.spectral import cluster_centers, cluster_labels
 from pipeline.types import FloatArray
 
@@ -116,7 +116,7 @@ class LandmarkIsomap(FittedResults):
 
     def __init__(
         self,
-        n_neighbors: int = 5,
+        n_neighbors: int = 10,
         n_components: int | Literal["auto"] = 2,
         *,
         n_landmarks: int | Literal["auto"] = "auto",

@@ -15,7 +15,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.dimension import Dimension, automatic_components, automatic_rows, dimension_of_points
 from pipeline.numerics.directions import unit_points
 from pipeline.numerics.extension.reconstruction import DiagonalWeight, check_weight
-from pipeline.numerics.geodesics.graph import POLICIES, ComponentPolicy
+from pipeline.numerics.geodesics.components import POLICIES, ComponentPolicy
 from pipeline.numerics.landmarks.sampling import automatic_count
 from pipeline.numerics.models.catalog import Choice
 from pipeline.numerics.models.metrics import gamma_in_unit

@@ -6,18 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Done, Job, Runner, Way, require_apart
 from pipeline.jobs.measured import ALONG_NEIGHBORS, measured, measuring_stages
 from pipeline.jobs.plan import Plan, assumed, fit_shape, method_choice, planned
-from pipeline.methods import GRAPH, METHODS, VECTORS, uses
+from pipeline.methods import METHODS, VECTORS, uses
 from pipeline.plugins import LOADED
 from pipeline.settings import FitSettings
 from pipeline.sources.inputs import AnySource, described_source, n_columns, n_points, open_input
 from pipeline.stages.dominance import dominance
 from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
-from pipeline.stages.graph.components import NO_BRIDGES
 from pipeline.stages.landmarks import AutomaticComponents, LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
@@ -37,8 +35,6 @@ def checked_source(settings: FitSettings, data: object | None = None) -> AnySour
     source = open_input(settings, data)
     settings.check_against(n_points(source), n_columns(source))
     require_apart("store", settings.store, settings.source)
-    if settings.input == GRAPH and settings.component_policy == "bridge":
-        raise InvalidInputError(NO_BRIDGES)
     return source
 
 

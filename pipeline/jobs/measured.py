@@ -173,8 +173,7 @@ def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measu
     them."""
     cells, ordered, edges = joined.cells, joined.ordered, joined.graph
     found = done(graph.Shortcuts(ordered, edges, joined.exponent, settings.seed))
-    policy, cut = settings.component_policy, graph.to_cut(found, settings.shortcuts)
-    components = done(graph.Components(cells, ordered, edges, policy, joined.edges_from, joined.metric, cut))
+    components = _joined_components(settings, joined, graph.to_cut(found, settings.shortcuts), done)
     reach = None
     if joined.new_edges == BOTH:
         reach = done(graph.Reach(ordered, joined.neighbors, edges, components))
@@ -184,6 +183,29 @@ def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measu
     chosen, units = (components, landmarks, rows), (joined.exponent, joined.metric, reach)
     provider = GeodesicRows(cells, ordered, joined.neighbors, edges, *chosen, *units)
     return Measured(provider, landmarks, joined.partitions, settings.components)
+
+
+def _joined_components(settings: FitSettings, joined: Joined, cut: Outcome | None, done: Runner) -> Outcome:
+    """What is done with a graph in several components; one in one piece needs nothing."""
+    cells, ordered, edges, policy = joined.cells, joined.ordered, joined.graph, settings.component_policy
+    found = dict[str, Outcome]()
+    links = None
+    if graph.require_joinable(edges, policy, joined.edges_from) and cells is not None:
+        links = _links(cells, joined, done)
+        if joined.edges_from == "neighbors" and graph.are_countable(links):
+            found["connecting"] = done(graph.Connecting(cells, ordered, links))
+    units = joined.edges_from, joined.metric, cut, joined.exponent
+    found["components"] = done(graph.Components(ordered, edges, policy, links, *units))
+    graph.warn_of_components(graph.component_figures({name: outcome.figures for name, outcome in found.items()}))
+    return found["components"]
+
+
+def _links(cells: Outcome, joined: Joined, done: Runner) -> Outcome:
+    """The shortest links between the components of a graph of points."""
+    nodes = cells, joined.ordered, joined.graph
+    pieces = done(graph.PiecesOfCells(*nodes))
+    links = done(graph.NearLinks(*nodes, pieces))
+    return done(graph.FarLinks(*nodes, pieces, links)) if links.figures["n_pairs"] else links
 
 
 def _joined_points(settings: FitSettings, data: PreparedSource, cut: RowPartitions, done: Runner) -> Joined:

@@ -17,13 +17,8 @@ from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.dimension import SAMPLING, rows_per_block, spread_rows
 from pipeline.numerics.directions import edge_lengths, require_directions
-from pipeline.numerics.geodesics.graph import (
-    ComponentPolicy,
-    Connected,
-    apply_component_policy,
-    collapse_duplicates,
-    neighbor_graph,
-)
+from pipeline.numerics.geodesics.components import ComponentPolicy, Connected, apply_component_policy
+from pipeline.numerics.geodesics.graph import collapse_duplicates, neighbor_graph
 from pipeline.numerics.geodesics.rows import each_search, rows_through_lists, shortest_path_rows
 from pipeline.numerics.landmarks.choices import choose_by_dissimilarities, chosen_rows
 from pipeline.numerics.landmarks.sampling import random_landmarks

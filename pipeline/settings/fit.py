@@ -228,7 +228,10 @@ class FitSettings(MethodSettings, JobSettings):
         GRAPH, 0.995, "Target recall of the approximate neighbor search; 1 searches exactly.", **within("recall")
     )
     component_policy: Literal["error", "bridge", "largest"] = option(
-        GRAPH, "error", "For a disconnected graph: refuse, add the shortest links, or embed only the largest component."
+        GRAPH,
+        "bridge",
+        "For a disconnected graph: refuse, add the shortest links, or embed only the largest component. A graph of "
+        "your own is refused unless largest is asked for.",
     )
     shortcuts: Literal["report", "cut"] = option(
         GRAPH,

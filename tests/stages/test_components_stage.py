@@ -1,12 +1,9 @@
 """Components out of core: refused, reduced, or joined by the same links as in memory, whatever the groups."""
 
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from test_graph_stage import graph_of
@@ -15,16 +12,12 @@ from test_neighbors_stage import gathered
 import pipeline.numerics.neighbors.spatial
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.numerics.datasets import swiss_roll
-from pipeline.numerics.geodesics.graph import (
-    POLICIES,
-    by_falling_size,
-    disconnected_message,
-    graph_from_edges,
-    shortest_bridges,
-)
-from pipeline.stages.graph import components
-from pipeline.stages.graph.components import Components, spanning_links
-from pipeline.stages.graph.partition import OrderedNodes
+from pipeline.numerics.geodesics import bridges
+from pipeline.numerics.geodesics.bridges import LinkSearch, links_in_memory
+from pipeline.numerics.geodesics.components import POLICIES, components_in_words, disconnected_message
+from pipeline.numerics.geodesics.graph import graph_from_edges
+from pipeline.stages.graph.bridges import Connecting, FarLinks, NearLinks, PiecesOfCells
+from pipeline.stages.graph.components import Components, component_figures, require_joinable
 from pipeline.stages.stage import Outcome, run_stage
 from pipeline.store import lease
 from pipeline.store.ledger import StageLedger
@@ -91,7 +84,7 @@ def prepared(folder, data, k, rows_each=1000):
 @pytest.fixture(scope="module")
 def expected(case):
     """The links of a case made in memory, computed once."""
-    return cache(lambda kind: links_in_memory(*case(kind)))
+    return cache(lambda kind: made_in_memory(*case(kind)))
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +94,16 @@ def case(tmp_path_factory):
 
 
 def run(outcomes, policy):
-    with lease.acquire(outcomes[2].ledger.store) as held:
-        return run_stage(held, Components(*outcomes, policy))
+    """The stage after those that it needs."""
+    cells, ordered, graph = outcomes
+    with lease.acquire(graph.ledger.store) as held:
+        links = None
+        if require_joinable(graph, policy, "neighbors"):
+            pieces = run_stage(held, PiecesOfCells(cells, ordered, graph))
+            links = run_stage(held, NearLinks(cells, ordered, graph, pieces))
+            if links.figures["n_pairs"]:
+                links = run_stage(held, FarLinks(cells, ordered, graph, pieces, links))
+        return run_stage(held, Components(ordered, graph, policy, links))
 
 
 def links_of(outcome):
@@ -113,19 +114,14 @@ def labels_of(graph):
     return graph.ledger.read("components").read()
 
 
-def links_found(cells, ordered, graph):
-    """What the stage would write, computed anew, and whether it is exact."""
-    links, exact = spanning_links(OrderedNodes(cells, ordered), labels_of(graph))
-    return [links.ends[:, 2], links.ends[:, 3], links.lengths], exact
-
-
-def links_in_memory(_, ordered, graph):
+def made_in_memory(_, ordered, graph):
     """Of the same points in the order of their source rows, given as nodes."""
     n_groups = len(ordered.figures["nodes_each"])
     order = np.argsort(gathered(ordered, "first", n_groups))
     labels = labels_of(graph)
-    starts, ends, lengths = shortest_bridges(gathered(ordered, "points", n_groups)[order], labels[order])
-    return order[starts], order[ends], lengths
+    links, exact = links_in_memory(gathered(ordered, "points", n_groups)[order], labels[order])
+    assert exact
+    return order[links.ends[:, 0]], order[links.ends[:, 1]], links.lengths
 
 
 def as_set(links):
@@ -137,7 +133,10 @@ def n_components_with(labels, links):
     return connected_components(graph_from_edges(labels.max() + 1, labels[starts], labels[ends], lengths))[0]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CASES if kind != "one"])
+SEVERAL = [kind for kind in CASES if kind != "one"]
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
 def test_links_are_those_made_in_memory(case, expected, kind):
     _, ordered, graph = case(kind)
     outcome = run(case(kind), "bridge")
@@ -148,119 +147,89 @@ def test_links_are_those_made_in_memory(case, expected, kind):
     n_components = graph.figures["n_components"]
     assert n_components >= CASES[kind][2]
     assert n_components_with(labels_of(graph), links) == 1
+    sizes = graph.figures["largest_components"]
     assert outcome.figures == {
         "n_components": n_components,
-        "largest_components": graph.figures["largest_components"],
+        "largest_components": sizes,
+        "largest_rows": sizes,
+        "n_dropped_rows": 0,
+        "edges_from": "neighbors",
         "n_bridges": n_components - 1,
         "exact": True,
         "n_kept": ordered.figures["n_nodes"],
     }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CASES if kind != "one"])
-def test_links_are_as_short_after_a_single_probe(case, expected, monkeypatch, kind):
-    monkeypatch.setattr(components, "N_PROBES", 1)
-    links, exact = links_found(*case(kind))
-    assert exact
-    assert as_set(links) == as_set(expected(kind))
-
-
-@pytest.mark.parametrize("kind", ["islands in 3-D", "interleaved", "ties"])
-@pytest.mark.parametrize("budget", [0.0, np.inf])
-def test_links_do_not_depend_on_the_groups(case, monkeypatch, kind, budget):
-    monkeypatch.setattr(components, "N_PROBES", 1)
-    monkeypatch.setattr(components, "WORK_BUDGET", budget)
-    expected, exact = links_found(*case(kind))
-    for rows_each in (300, 100_000):
-        links, also_exact = links_found(*case(kind, rows_each))
-        assert also_exact == exact == (budget > 0)
-        for part, other in zip(links, expected, strict=True):
+@pytest.mark.parametrize("kind", ["islands in 3-D", "islands in 20-D", "interleaved", "ties"])
+@pytest.mark.parametrize("per_point", [0, bridges.FAR_PAIRS_PER_POINT])
+def test_links_do_not_depend_on_the_groups(tmp_path, monkeypatch, kind, per_point):
+    monkeypatch.setattr(bridges, "N_NEAR", 1)
+    monkeypatch.setattr(bridges, "FAR_PAIRS_PER_POINT", per_point)
+    made = [prepared(tmp_path / str(n), CASES[kind][0](), CASES[kind][1], n) for n in (300, 1000, 100_000)]
+    outcomes = [run(each, "bridge") for each in made]
+    assert len({len(each[1].figures["nodes_each"]) for each in made}) == 3
+    for outcome in outcomes:
+        assert outcome.figures["exact"] == (per_point > 0)
+        for part, other in zip(links_of(outcome), links_of(outcomes[0]), strict=True):
             np.testing.assert_array_equal(part, other)
 
 
 @pytest.mark.parametrize("kind", ["islands in 20-D", "interleaved", "pairs", "ties"])
-def test_beyond_the_budget_the_links_still_join_everything(case, expected, monkeypatch, kind):
-    monkeypatch.setattr(components, "N_PROBES", 1)
-    monkeypatch.setattr(components, "WORK_BUDGET", 0.0)
-    graph = case(kind)[2]
-    links, exact = links_found(*case(kind))
-    assert not exact
-    assert len(links[0]) == graph.figures["n_components"] - 1
-    assert n_components_with(labels_of(graph), links) == 1
-    shortest = expected(kind)[2].sum()
+def test_beyond_the_budget_the_links_still_join_everything(tmp_path, expected, monkeypatch, kind):
+    expected = expected(kind)
+    monkeypatch.setattr(bridges, "N_NEAR", 1)
+    monkeypatch.setattr(bridges, "FAR_PAIRS_PER_POINT", 0)
+    outcomes = prepared(tmp_path, CASES[kind][0](), CASES[kind][1])
+    outcome = run(outcomes, "bridge")
+    links = links_of(outcome)
+    assert not outcome.figures["exact"]
+    assert len(links[0]) == outcomes[2].figures["n_components"] - 1
+    assert n_components_with(labels_of(outcomes[2]), links) == 1
+    shortest = expected[2].sum()
     assert shortest * (1 - 1e-12) <= links[2].sum() <= 2 * shortest
-
-
-class NodesInMemory:
-    """Nodes in any cells, around any centers, in groups of two cells."""
-
-    def __init__(self, points, cells, centers):
-        self.order = np.argsort(cells, kind="stable")
-        self.center_search = SimpleNamespace(points=centers)
-        self.offsets = np.searchsorted(cells[self.order], np.arange(len(centers) + 1))
-        self.groups = np.arange(0, len(centers) + 2, 2)
-        self._points = points
-
-    def cell(self, cell):
-        rows = self.order[self.offsets[cell] : self.offsets[cell + 1]]
-        return self._points[rows], rows
-
-
-@st.composite
-def nodes_and_labels(draw):
-    """Points with exact ties, some far from the others, in cells and components that need not be near to anything."""
-    n, n_cells, seed = draw(st.integers(2, 50)), draw(st.integers(1, 12)), draw(st.integers(0, 2**32 - 1))
-    rng = np.random.default_rng(seed)
-    points = rng.integers(0, draw(st.integers(1, 40)), size=(n, draw(st.integers(1, 3)))).astype(np.float64)
-    points += 100 * rng.integers(0, draw(st.integers(1, 4)), size=(n, 1))
-    centers = points[rng.integers(0, n, size=n_cells)] + rng.normal(size=(n_cells, points.shape[1]))
-    cells = cdist(points, centers).argmin(axis=1) if draw(st.booleans()) else rng.integers(0, n_cells, size=n)
-    labels = by_falling_size(np.unique(rng.integers(0, draw(st.integers(2, 12)), size=n), return_inverse=True)[1])
-    return points, NodesInMemory(points, cells, centers), labels
-
-
-@given(nodes_and_labels(), st.integers(1, 3))
-@settings(max_examples=300)
-def test_components_may_lie_in_any_way(drawn, n_probes):
-    points, nodes, labels = drawn
-    assume(labels.any())
-    shortest = shortest_bridges(points, labels)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(components, "N_PROBES", n_probes)
-        links, exact = spanning_links(nodes, labels[nodes.order])
-        patch.setattr(components, "WORK_BUDGET", 0.0)
-        found, _ = spanning_links(nodes, labels[nodes.order])
-    assert exact
-    assert as_set((*links.ends[:, :2].T, links.lengths)) == as_set(shortest)
-    np.testing.assert_array_equal(nodes.order[links.ends[:, 2:]], links.ends[:, :2])
-    assert len(found.lengths) == labels.max()
-    assert n_components_with(labels, (*found.ends[:, :2].T, found.lengths)) == 1
-    assert found.lengths.sum() >= shortest[2].sum() * (1 - 1e-12)
-
-
-def test_the_stage_says_when_links_may_not_be_the_shortest(tmp_path, monkeypatch):
-    monkeypatch.setattr(components, "N_PROBES", 1)
-    monkeypatch.setattr(components, "WORK_BUDGET", 0.0)
-    outcome = run(prepared(tmp_path, pairs(), 1), "bridge")
-    assert outcome.figures["exact"] is False
-    assert outcome.figures["n_bridges"] == outcome.figures["n_components"] - 1
+    assert "nearly the shortest" in components_in_words(component_figures({"components": outcome.figures}))
 
 
 def test_cells_out_of_reach_are_never_compared(tmp_path, monkeypatch):
     """Two islands far apart: only cells that face each other are compared."""
     compared = []
-    improve = components.ShortestLinks.improve
-    monkeypatch.setattr(components.ShortestLinks, "improve", lambda *args: (compared.append(args), improve(*args)))
+    compare = LinkSearch.compare
+    monkeypatch.setattr(LinkSearch, "compare", lambda *args: (compared.append(args), compare(*args)))
+    monkeypatch.setattr(bridges, "N_NEAR", 1)
     data = np.random.default_rng(0).uniform(size=(4000, 2)) * [10, 1]
     data[data[:, 0] > 6, 0] += 1
-    links, exact = links_found(*prepared(tmp_path, data, 6))
-    assert exact
-    assert len(links[0]) == 1
-    assert 1 <= len(compared) <= 4
+    outcome = run(prepared(tmp_path, data, 6), "bridge")
+    assert outcome.figures["exact"]
+    assert outcome.figures["n_bridges"] == 1
+    # Each of some 16 cells of the smaller island with the nearest, and few others.
+    assert 10 <= len(compared) <= 24
 
 
-def test_error_says_the_same_as_in_memory_and_reads_no_node(case, monkeypatch):
-    monkeypatch.setattr(components, "OrderedNodes", None)
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_so_many_neighbors_are_enough_to_connect_the_graph(case, tmp_path, kind):
+    cells, ordered, graph = case(kind)
+    outcome = run(case(kind), "bridge")
+    last = {"links": FarLinks, "far_links": FarLinks}
+    with lease.acquire(graph.ledger.store) as held:
+        pieces = run_stage(held, PiecesOfCells(cells, ordered, graph))
+        links = run_stage(held, NearLinks(cells, ordered, graph, pieces))
+        if links.figures["n_pairs"]:
+            links = run_stage(held, last["links"](cells, ordered, graph, pieces, links))
+        enough = run_stage(held, Connecting(cells, ordered, links)).figures["enough"]
+    n_groups = len(ordered.figures["nodes_each"])
+    points, rows = gathered(ordered, "points", n_groups), gathered(ordered, "first", n_groups)
+    starts, ends, _ = links_of(outcome)
+    ranks = []
+    for one, other in ((starts, ends), (ends, starts)):
+        apart = cdist(points[one].astype(np.float64), points.astype(np.float64))
+        order = np.lexsort((np.broadcast_to(rows, apart.shape), apart), axis=1)
+        ranks.append((order == other[:, None]).argmax(axis=1))
+    assert enough == max(CASES[kind][1] + 1, np.minimum(*ranks).max())
+    _, _, connected = prepared(tmp_path, CASES[kind][0](), enough)
+    assert connected.figures["n_components"] == 1
+
+
+def test_error_says_the_same_as_in_memory(case):
     outcomes = case("islands in 20-D")
     sizes = np.bincount(labels_of(outcomes[2]))
     with pytest.raises(DisconnectedGraphError) as caught:
@@ -275,22 +244,23 @@ def test_largest_adds_nothing_and_keeps_the_largest(case):
     assert [len(part) for part in links_of(outcome)] == [0, 0, 0]
     assert outcome.figures["n_components"] == 2
     assert outcome.figures["n_kept"] == outcome.figures["largest_components"][0] == 3000
+    assert outcome.figures["n_dropped_rows"] == 1000
     assert outcome.figures["n_bridges"] == 0
     assert outcome.ledger.damaged() == []
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_one_component_needs_nothing(case, monkeypatch, policy):
-    monkeypatch.setattr(components, "OrderedNodes", None)
-    outcome = run(case("one"), policy)
-    assert [len(part) for part in links_of(outcome)] == [0, 0, 0]
-    assert outcome.figures == {
-        "n_components": 1,
-        "largest_components": [2000],
-        "n_bridges": 0,
-        "exact": True,
-        "n_kept": 2000,
-    }
+def test_one_component_needs_nothing_and_is_the_same_whatever_the_policy(case):
+    outcomes = [run(case("one"), policy) for policy in POLICIES]
+    assert len({outcome.ledger.digest for outcome in outcomes}) == 1
+    for outcome in outcomes:
+        assert [len(part) for part in links_of(outcome)] == [0, 0, 0]
+        assert outcome.figures == {
+            "n_components": 1,
+            "largest_components": [2000],
+            "n_bridges": 0,
+            "exact": True,
+            "n_kept": 2000,
+        }
 
 
 def test_unknown_policy_is_refused(case):

@@ -1,20 +1,15 @@
-"""The neighbor graph (duplicates collapsed, edges in both directions, zero weights kept), its components, and policies
-for several of them: `error` refuses, `bridge` joins them by the shortest links between them (a minimum spanning tree
-over components), `largest` keeps the largest and gives other points no coordinates."""
+"""The neighbor graph (duplicates collapsed, edges in both directions, zero weights kept) and its components."""
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from pipeline.errors import DisconnectedGraphError, InvalidInputError
+from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.compiled import compiled
-from pipeline.numerics.directions import edge_lengths
-from pipeline.numerics.neighbors.exact import NeighborSearch
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
+from pipeline.types import AnyArray, FloatArray, IntArray, SparseArray
 
 # Starts, ends and weights of edges.
 Edges = tuple[AnyArray, AnyArray, AnyArray]
@@ -237,30 +232,6 @@ def _check_weights(name: str, weights: AnyArray) -> None:
         )
 
 
-ComponentPolicy = Literal["error", "bridge", "largest"]
-POLICIES: tuple[str, ...] = get_args(ComponentPolicy)
-# What to do about several components, by what the edges come from: neighbors, a radius, or the user's own graph.
-JOIN_OR_DROP = "or choose component_policy='bridge' (join them by the shortest links) or 'largest'"
-REMEDIES = {
-    "neighbors": f"Raise n_neighbors, {JOIN_OR_DROP}",
-    "radius": f"Raise radius, {JOIN_OR_DROP}",
-    "given": "Add the edges that are missing (there are no points to find links by), or use component_policy='largest'",
-}
-# Nearest neighbors searched for an outsider before a component gets a search of its own.
-MAX_SHARED_NEIGHBORS = 65
-Link = tuple[float, int, int]
-NO_LINK: Link = (np.inf, -1, -1)
-
-
-class Connected(NamedTuple):
-    """A graph on all n nodes after the policy; labels (n,) before it, 0 the largest; kept (n,), the nodes that stay."""
-
-    graph: SparseArray
-    labels: IntArray
-    kept: BoolArray
-    n_bridges: int
-
-
 def component_labels(graph: SparseArray) -> IntArray:
     """The component of every node, numbered by falling size, then by first node."""
     _, labels = scipy.sparse.csgraph.connected_components(graph, directed=False)
@@ -318,77 +289,3 @@ def _join(parents: AnyArray, starts: AnyArray, ends: AnyArray) -> None:
 def _flatten(parents: AnyArray) -> None:
     for node in range(len(parents)):
         parents[node] = _root(parents, node)
-
-
-def apply_component_policy(
-    points: AnyArray | None,
-    graph: SparseArray,
-    policy: ComponentPolicy,
-    edges_from: str = "neighbors",
-    metric: str = "euclidean",
-) -> Connected:
-    """A graph in which all kept nodes reach each other; without points no links between components can be found."""
-    checks.one_of("policy", policy, POLICIES)
-    labels = component_labels(graph)
-    if policy == "largest" or not labels.any():
-        return Connected(graph, labels, labels == 0, 0)
-    if policy == "error" or points is None:
-        raise DisconnectedGraphError(disconnected_message(np.bincount(labels).tolist(), edges_from=edges_from))
-    starts, ends, lengths = shortest_bridges(points, labels, metric)
-    return Connected(with_edges(graph, starts, ends, lengths), labels, np.ones(len(labels), np.bool_), len(starts))
-
-
-def shortest_bridges(points: AnyArray, labels: IntArray, metric: str = "euclidean") -> Edges:
-    """Links of a minimum spanning tree over components, as long as `metric` has it, by Boruvka's algorithm. In a round
-    every component but the largest finds its shortest link to another. Links are compared by (distance, lower row,
-    higher row), a strict order, so no round closes a cycle."""
-    links: list[Link] = []
-    _, first = np.unique(labels, return_index=True)
-    sets, current = UnionFind(first[labels]), labels
-    while current.any():
-        links.extend(sorted(set(_shortest_links(points, current))))
-        lengths, low, high = (np.array(column) for column in zip(*links, strict=True))
-        sets.join(low, high)
-        current = sets.labels()
-    return low, high, edge_lengths(metric, lengths)
-
-
-def _shortest_links(points: AnyArray, labels: IntArray) -> list[Link]:
-    """The shortest link out of every component but the largest. All components search together while few neighbors may
-    reveal an outsider. Points of a component whose known neighbors are all insiders, and nearer than its best link,
-    then search the outside alone."""
-    best: list[Link] = [NO_LINK] * (int(labels.max()) + 1)
-    pending = np.flatnonzero(labels)
-    k = 5
-    search = NeighborSearch(points)
-    while len(pending) and k <= min(MAX_SHARED_NEIGHBORS, len(points)):
-        distances, indices = search.query(points[pending], k)
-        outside = labels[indices] != labels[pending, None]
-        seen = outside.any(axis=1)
-        nearest = outside.argmax(axis=1)[:, None]
-        lengths, ends = (np.take_along_axis(part, nearest, 1).ravel() for part in (distances, indices))
-        _improve(best, labels, pending[seen], ends[seen], lengths[seen])
-        limits = np.array([link[0] for link in best])[labels[pending]]
-        pending = pending[~seen & (distances[:, -1] <= limits)]
-        k = 4 * k - 3
-    for component in np.unique(labels[pending]):
-        inside, others = pending[labels[pending] == component], np.flatnonzero(labels != component)
-        distances, indices = NeighborSearch(points[others]).query(points[inside], 1)
-        _improve(best, labels, inside, others[indices.ravel()], distances.ravel())
-    return best[1:]
-
-
-def _improve(best: list[Link], labels: IntArray, starts: IntArray, ends: IntArray, lengths: FloatArray) -> None:
-    for i, j, length in zip(starts.tolist(), ends.tolist(), lengths.tolist(), strict=True):
-        best[labels[i]] = min(best[labels[i]], (length, min(i, j), max(i, j)))
-
-
-def disconnected_message(sizes: Sequence[int], n_components: int | None = None, edges_from: str = "neighbors") -> str:
-    """The error message, given the sizes of all components, or of the ten largest and the number of all."""
-    n_components = len(sizes) if n_components is None else n_components
-    listed = ", ".join(map(str, sizes[:10])) + (", ..." if n_components > 10 else "")
-    return (
-        f"The {'neighbor graph' if edges_from == 'neighbors' else 'graph'} has {n_components} components, of sizes "
-        f"{listed}; distances between them are undefined. {REMEDIES[edges_from]} (embed only the largest; other rows "
-        "get NaN)."
-    )

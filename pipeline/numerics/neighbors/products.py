@@ -289,18 +289,18 @@ def _refine_block(
     least = np.empty(distances.shape[1] + 1, dtype=np.float32)
     for b in range(len(among)):
         i = among[b]
-        limit = _limit(distances[i, -1], bounds[b])
+        limit = product_limit(distances[i, -1], bounds[b])
         if limit == np.inf:
             limit = _limit_within(products[b], bounds[b], minima, least)
-        n_hits = _hits(products[b], limit, places)
+        n_hits = hits(products[b], limit, places)
         for place in places[:n_hits]:
             if products[b, place] <= limit and rows[place] != own[i]:
                 insert(distances[i], found[i], distance_of_rows(points, place, queries, i), rows[place])
-                limit = min(limit, _limit(distances[i, -1], bounds[b]))
+                limit = min(limit, product_limit(distances[i, -1], bounds[b]))
 
 
 @compiled
-def _limit(distance: float, bound: AnyArray) -> np.float32:
+def product_limit(distance: float, bound: AnyArray) -> np.float32:
     """No point within `distance` has a product above it; rounded up."""
     limit = (distance * distance - bound[0] + bound[1]) * bound[2] + UNDERFLOW
     return np.float32(limit + abs(limit) * SINGLE)
@@ -349,7 +349,7 @@ def _replace_largest(heap: AnyArray, value: np.float32) -> None:
 
 
 @compiled
-def _hits(products: AnyArray, limit: np.float32, places: AnyArray) -> int:
+def hits(products: AnyArray, limit: np.float32, places: AnyArray) -> int:
     """List the places of products up to a limit; return how many."""
     n_hits = 0
     n_runs = len(products) // RUN

@@ -14,6 +14,7 @@ import scipy
 from pipeline.errors import InvalidInputError
 from pipeline.numerics import checks
 from pipeline.numerics.directions import edge_lengths, reach_of
+from pipeline.numerics.geodesics.bridges import MARGIN, distances
 from pipeline.numerics.landmarks.sampling import drawn
 from pipeline.numerics.neighbors.radius import (
     Pairs,
@@ -23,7 +24,6 @@ from pipeline.numerics.neighbors.radius import (
     joined_pairs,
 )
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, within_reach
-from pipeline.stages.graph.components import MARGIN, distances
 from pipeline.stages.graph.graph import (
     UnevenGraph,
     as_new,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.numerics.directions import edge_lengths, reach_of
+from pipeline.numerics.geodesics.bridges import MARGIN
 from pipeline.numerics.landmarks.sampling import along_the_data, widen
 from pipeline.numerics.neighbors.radius import (
     Pairs,
@@ -21,7 +22,6 @@ from pipeline.numerics.neighbors.radius import (
     lists_of,
 )
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS, reached_boxes
-from pipeline.stages.graph.components import MARGIN
 from pipeline.stages.graph.graph import (
     UNEVEN,
     nearest_in_lists,

@@ -1,6 +1,14 @@
 """The stages of a graph, in their order: those that lead to geodesic distances, and those of new points."""
 
+from pipeline.stages.graph.bridges import Connecting as Connecting
+from pipeline.stages.graph.bridges import FarLinks as FarLinks
+from pipeline.stages.graph.bridges import NearLinks as NearLinks
+from pipeline.stages.graph.bridges import PiecesOfCells as PiecesOfCells
+from pipeline.stages.graph.bridges import are_countable as are_countable
 from pipeline.stages.graph.components import Components as Components
+from pipeline.stages.graph.components import component_figures as component_figures
+from pipeline.stages.graph.components import require_joinable as require_joinable
+from pipeline.stages.graph.components import warn_of_components as warn_of_components
 from pipeline.stages.graph.graph import Graph as Graph
 from pipeline.stages.graph.neighbors import Neighbors as Neighbors
 from pipeline.stages.graph.neighbors import Probes as Probes

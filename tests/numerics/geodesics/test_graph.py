@@ -13,17 +13,15 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
+from pipeline.numerics.geodesics import bridges
+from pipeline.numerics.geodesics.components import POLICIES, apply_component_policy
 from pipeline.numerics.geodesics.graph import (
-    MAX_SHARED_NEIGHBORS,
-    POLICIES,
     UnionFind,
-    apply_component_policy,
     checked_graph,
     collapse_duplicates,
     component_labels,
     graph_from_edges,
     neighbor_graph,
-    shortest_bridges,
     symmetric_csr,
     with_edges,
 )
@@ -296,6 +294,15 @@ def spanning_tree_length(points, labels):
     return minimum_spanning_tree(between + 1).sum() - (n_components - 1)
 
 
+def shortest_bridges(points, labels, per_piece=7):
+    """Links of points that make more pieces than usual."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bridges, "POINTS_PER_PIECE", per_piece)
+        links, exact = bridges.links_in_memory(points, labels)
+    assert exact
+    return links.ends[:, 0], links.ends[:, 1], links.lengths
+
+
 def assert_minimum_spanning_tree(points, labels):
     starts, ends, lengths = shortest_bridges(points, labels)
     n_components = labels.max() + 1
@@ -332,7 +339,7 @@ def test_a_connected_graph_passes_unchanged(rng, policy):
     assert result.graph is graph
     assert result.kept.all()
     assert not result.labels.any()
-    assert result.n_bridges == 0
+    assert len(result.links[2]) == 0
 
 
 def test_largest_keeps_the_largest_and_every_row(rng):
@@ -344,7 +351,7 @@ def test_largest_keeps_the_largest_and_every_row(rng):
     np.testing.assert_array_equal(result.labels, renumbered(groups))
     assert result.graph.shape == graph.shape
     assert (result.graph != graph).nnz == 0
-    assert result.n_bridges == 0
+    assert len(result.links[2]) == 0
 
 
 def test_bridge_joins_everything_and_keeps_the_old_edges(rng):
@@ -354,7 +361,7 @@ def test_bridge_joins_everything_and_keeps_the_old_edges(rng):
     result = apply_component_policy(points, graph, "bridge")
     assert connected_components(result.graph)[0] == 1
     assert result.kept.all()
-    assert result.n_bridges == 3
+    assert len(result.links[2]) == 3
     np.testing.assert_array_equal(result.labels, renumbered(groups))
     assert result.graph.nnz == graph.nnz + 2 * 3
     old = graph.tocoo()
@@ -390,17 +397,7 @@ def test_error_lists_only_the_ten_largest_of_many(rng):
 @pytest.mark.parametrize(
     "sizes",
     [
-        (
-            MAX_SHARED_NEIGHBORS + 40,
-            MAX_SHARED_NEIGHBORS + 20,
-            MAX_SHARED_NEIGHBORS + 1,
-            MAX_SHARED_NEIGHBORS,
-            5,
-            2,
-            1,
-            1,
-            1,
-        ),
+        (105, 85, 66, 65, 5, 2, 1, 1, 1),
         (1,) * 40,
         (150, 1),
         (20, 20, 20, 20),
@@ -426,7 +423,6 @@ def test_bridges_are_a_minimum_spanning_tree_with_exact_ties(data):
 def test_bridges_are_a_minimum_spanning_tree_on_a_lattice_of_large_and_small_components(rng):
     points = np.stack(np.meshgrid(np.arange(18.0), np.arange(18.0)), axis=-1).reshape(-1, 2)
     groups = np.where(points[:, 0] < 5, 0, np.where(points[:, 0] < 10, 1, 2 + rng.integers(0, 30, size=len(points))))
-    assert np.bincount(groups).min() < MAX_SHARED_NEIGHBORS < np.sort(np.bincount(groups))[-2]
     assert_minimum_spanning_tree(points, renumbered(groups))
 
 
