@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.orchestration import TWO_WORKERS, in_own_process
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.extend import extend
 from pipeline.jobs.fit import fit
 from pipeline.numerics.statistics import compared, gap_counts

@@ -20,7 +20,7 @@ from benchmarks.memory import write_source
 from benchmarks.neighbors import N_NEIGHBORS, N_THREADS, PROBES, below, peak_of, recall
 from benchmarks.orchestration import TWO_WORKERS, in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.extend import extend, memory_of_extension, opened_space
 from pipeline.jobs.fit import fit
 from pipeline.results.run import open_run

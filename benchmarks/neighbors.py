@@ -21,7 +21,7 @@ from benchmarks.measure import Measurement, seconds
 from benchmarks.memory import Enough, write_source
 from benchmarks.orchestration import TWO_WORKERS, in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import chain
 from pipeline.settings import fit_settings
 from pipeline.sources import open_source

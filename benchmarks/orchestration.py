@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Measurement, use_one_core
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import ClusterSettings, fit_settings
@@ -29,7 +29,7 @@ from pipeline.types import Json
 N_POINTS, N_LANDMARKS, N_EMPTY = 200_000, 300, 10_000
 # In turns, and the fastest of each counts: what else the machine does only ever makes things slower.
 KINDS, REPEATS = ("serial", "local"), 3
-TWO_WORKERS = ClusterSettings(n_workers=2)
+TWO_WORKERS = ClusterSettings(kind="local", n_workers=2)
 
 
 def spreading_the_work() -> list[Measurement]:

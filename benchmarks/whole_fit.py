@@ -20,7 +20,7 @@ from scipy.spatial import KDTree
 from benchmarks.measure import Measurement
 from benchmarks.orchestration import in_own_process
 from benchmarks.plan import Stopwatch
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.numerics.compiled import LANES
 from pipeline.numerics.datasets import swiss_roll
@@ -93,7 +93,7 @@ def timed_stages(folder: str, n_landmarks: int, n_workers: int = 2) -> Timings:
     """Seconds of each stage of a fit."""
     given = {"source": f"{folder}/roll.npy", "store": f"{folder}/run.zarr", "n_landmarks": n_landmarks}
     watch = Stopwatch()
-    with executor(ClusterSettings(n_workers=n_workers)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=n_workers)) as execute:
         start = time.perf_counter()
         fit(fit_settings({**given, "n_neighbors": N_NEIGHBORS}), watch, execute=execute)
         whole = time.perf_counter() - start

@@ -255,9 +255,7 @@ def demo(
     ),
     picture: Annotated[Path, typer.Option(metavar="PATH", help="PNG file to draw to.")] = Path("trigpoint-demo.png"),
     seed: Annotated[int, typer.Option(min=0, metavar="INTEGER", help="Random seed.")] = 0,
-    cluster_kind: Annotated[
-        str, typer.Option(metavar="serial|local", help="Run in this process, or on workers started on this machine.")
-    ] = "local",
+    cluster_kind: Annotated[str, typer.Option(metavar="auto|serial|local", help="Where to run, as of fit.")] = "auto",
 ) -> None:
     """Unroll a Swiss roll, compare it with the true sheet and draw both."""
     _require_png(picture)

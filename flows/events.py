@@ -12,6 +12,8 @@ from prefect.settings import get_current_settings
 from pipeline.types import Json
 
 DRIFT = "trigpoint.drift"
+# A refit joined more components of the graph than the version before.
+BRIDGES = "trigpoint.bridges"
 SLUG_LETTERS, DIGEST_LETTERS = 40, 10
 LOGGER = logging.getLogger(__name__)
 
@@ -37,7 +39,12 @@ def store_resource(store: str) -> str:
 
 
 def emit_drift(store: str, payload: Json) -> bool:
-    """Tell the server that new data no longer fits the model of a store; whether that was handed on.
+    """Tell the server that new data no longer fits the model of a store; whether that was handed on."""
+    return emit(DRIFT, store, payload)
+
+
+def emit(event: str, store: str, payload: Json) -> bool:
+    """Tell the server of something about a store; whether that was handed on.
 
     Events are sent in the background. A server that is not there, or does not want them, must not fail the run.
     """
@@ -45,9 +52,9 @@ def emit_drift(store: str, payload: Json) -> bool:
         return False
     resource = {"prefect.resource.id": store_resource(store), "prefect.resource.name": absolute_path(store)}
     try:
-        return emit_event(DRIFT, resource=resource, payload=payload) is not None
+        return emit_event(event, resource=resource, payload=payload) is not None
     except Exception as error:
-        LOGGER.warning("the event %s of %s could not be sent: %s", DRIFT, store, error)
+        LOGGER.warning("the event %s of %s could not be sent: %s", event, store, error)
         return False
 
 

@@ -28,7 +28,7 @@ def extend(
 
     job = runner.job_of(runner.ExtendJob, ExtendSettings, settings, keywords)
     report: Json = {"store": job.settings.store, "batches": []}
-    with tasks.workers(take_over, *job.needs) as (display, way):
+    with tasks.workers(take_over, job) as (display, way):
         for batch in job.batches(display, **way):
             report["batches"].append(batch)
             _record(job.settings.store, batch, reports.drift_table(batch))

@@ -19,7 +19,7 @@ def fit(settings: FitSettings | None = None, take_over: bool = False, anyway: bo
 
     job = runner.job_of(runner.FitJob, FitSettings, settings, keywords)
     job.require_feasible(anyway)
-    with tasks.workers(take_over, *job.needs) as (display, way):
+    with tasks.workers(take_over, job) as (display, way):
         report = job.run(display, **way)
     tasks.publish_figures(report, "fit")
     return report

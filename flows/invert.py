@@ -19,7 +19,7 @@ def invert(settings: InvertSettings | None = None, take_over: bool = False, **ke
     from flows import pictures, reports, runner, tasks
 
     job = runner.job_of(runner.InvertJob, InvertSettings, settings, keywords)
-    with tasks.workers(take_over, *job.needs) as (display, way):
+    with tasks.workers(take_over, job) as (display, way):
         report = job.run(display, **way)
     slug = store_slug(job.settings.store)
     title = f"{reports.asked_for(job.settings)} in the space of {job.settings.store}"

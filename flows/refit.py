@@ -4,6 +4,7 @@ from typing import Any
 
 from prefect import flow
 
+from flows.events import BRIDGES, emit
 from pipeline.settings import RefitSettings
 from pipeline.types import Json
 
@@ -17,11 +18,13 @@ def refit(
     Run again, it resumes where it stopped; data that the published version already has does not count as new. Returns
     the figures of the new version.
     """
-    from flows import runner, tasks
+    from flows import reports, runner, tasks
 
     job = runner.job_of(runner.RefitJob, RefitSettings, settings, keywords)
     job.require_feasible(anyway)
-    with tasks.workers(take_over, *job.needs) as (display, way):
+    with tasks.workers(take_over, job) as (display, way):
         report = job.run(display, **way)
     tasks.publish_figures(report, "refit")
+    if reports.more_bridges(report):
+        emit(BRIDGES, report["store"], {"version": report["version"], "n_bridges": report["n_bridges"]})
     return report

@@ -1,12 +1,16 @@
 """What commands and flows report of a job: figures for programs, lines for people, tables for the server's pages."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 
 from pipeline.jobs.job import Done
 from pipeline.jobs.plan import Plan
+from pipeline.numerics.geodesics.components import components_in_words
 from pipeline.results.run import Run, in_words, open_run
 from pipeline.settings import InvertSettings
 from pipeline.stages.dominance import dominance_in_words
+from pipeline.stages.graph.components import component_figures
 from pipeline.stages.stage import MIB
 from pipeline.types import Json
 
@@ -60,21 +64,23 @@ def plan_report(plan: Plan, data: str) -> tuple[Json, list[str]]:
     return value, lines
 
 
-def fit_report(opened: Run, fitted: Done) -> Json:
-    """All figures of a fit, for programs."""
+def fit_report(opened: Run, fitted: Done, before: Mapping[str, int]) -> Json:
+    """All figures of a fit, for programs; `before` are partitions of each stage that were computed before this part of
+    it."""
     found = {name: outcome.figures for name, outcome in fitted.outcomes.items()}
     return {
         "store": opened.url,
-        **_computed(fitted),
+        **_computed(fitted, before),
         "figures": _counts(found) | {"dominating_columns": opened.dominating_columns},
         "quality": opened.quality,
         "trust": opened.trust,
     }
 
 
-def _computed(done: Done | None) -> Json:
+def _computed(done: Done | None, before: Mapping[str, int] = MappingProxyType({})) -> Json:
     """How many partitions were computed now, of each stage and of all; none of a job that was done earlier."""
-    computed = {} if done is None else {name: outcome.n_computed for name, outcome in done.outcomes.items()}
+    outcomes = {} if done is None else done.outcomes
+    computed = {name: outcome.n_computed + before.get(name, 0) for name, outcome in outcomes.items()}
     return {"computed": computed, "n_computed": sum(computed.values())}
 
 
@@ -92,7 +98,7 @@ def _counts(found: Json) -> Json:
     if "probes" in found:
         counts["n_audited"] = found["probes"]["audited"]
     if "components" in found:
-        counts["components"] = found["components"]
+        counts["components"] = {**found["components"], **(component_figures(found) or {})}
     if "shortcuts" in found:
         counts["short_circuits"] = {**found["shortcuts"], "n_cut": found["components"].get("n_cut", 0)}
     evaluations = [found.get(stage, {}).get("n_evaluations", 0) for stage in ("subset", "rows")]
@@ -108,8 +114,7 @@ def fit_summary(report: Json) -> list[str]:
     distinct = f"; {figures['n_distinct']:,} distinct" if "n_distinct" in figures else ""
     lines.append(f"{figures['n_embedded']:,} of {figures['n_rows']:,} rows embedded{distinct}.")
     lines += dominance_lines(figures["dominating_columns"])
-    if figures.get("components", {}).get("n_components", 1) > 1:
-        lines.append(_component_line(figures["components"]))
+    lines += component_lines(figures.get("components"))
     lines += shortcut_lines(figures.get("short_circuits"))
     if "n_audited" in figures:
         lines.append(_recall_line(quality["recall"], figures["n_audited"]))
@@ -227,24 +232,37 @@ def shortcut_lines(figures: Json | None) -> list[str]:
     return [*lines, *([f"  and {hidden:,} more"] if hidden > 0 else [])]
 
 
-def _component_line(figures: Json) -> str:
-    found = f"The graph has {figures['n_components']:,} components"
-    if figures["n_bridges"]:
-        kind = "their" if figures["exact"] else "nearly the"
-        return f"{found}, joined by {kind} {figures['n_bridges']:,} shortest links."
-    return f"{found}; only the largest is embedded, other rows are NaN."
+def component_lines(figures: Json | None) -> list[str]:
+    """What became of a graph in several components."""
+    return [components_in_words(figures)] if figures and figures["n_components"] > 1 else []
 
 
-def refit_report(store: str, refitted: Done) -> Json:
+def refit_report(store: str, refitted: Done, before: Mapping[str, int]) -> Json:
     """All figures of a refit, for programs: those of a fit, and how it goes on from the version before."""
     base, n_rows = refitted.manifest["registered_to"], int(refitted.manifest["source"]["n_rows"])
     return {
-        **fit_report(open_run(store, refitted.version), refitted),
+        **fit_report(open_run(store, refitted.version), refitted, before),
         "version": refitted.version,
         "rows": {"old": base["n_rows"], "new": n_rows - base["n_rows"]},
         "registered_to": base["version"],
         "registration": refitted.outcomes["register"].figures,
+        "n_bridges": {version: _n_bridges(open_run(store, version)) for version in (base["version"], refitted.version)},
     }
+
+
+def _n_bridges(opened: Run) -> int:
+    return int((opened.components or {}).get("n_bridges", 0))
+
+
+def more_bridges(report: Json) -> str:
+    """What to say of a version that joins more components than the one before; nothing if it does not."""
+    before, now = (report["n_bridges"][version] for version in (report["registered_to"], report["version"]))
+    if now <= before:
+        return ""
+    return (
+        f"The graph is in more pieces than that of version {report['registered_to']}: {now:,} links join them, where "
+        f"it had {before:,}."
+    )
 
 
 def refit_summary(report: Json) -> list[str]:
@@ -252,6 +270,7 @@ def refit_summary(report: Json) -> list[str]:
     rows, found = report["rows"], report["registration"]
     return [
         *fit_summary(report),
+        *filter(None, [more_bridges(report)]),
         f"Turned onto version {report['registered_to']} on {found['n_shared']:,} of its landmarks: they are "
         f"{found['rms_after']:.3g} from where they were, {found['relative_rms']:.2%} of their spread (rms).",
         f"Version {report['version']} is published: {rows['old']:,} old and {rows['new']:,} new rows.",

@@ -6,17 +6,19 @@ All that commands and flows ask of `pipeline.jobs` to run one stands in the clas
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 from flows import reports
+from flows.beside import ServerBeside, ServerReady, may_have_server
 from flows.progress import Display, shown_on, terminal_display
 from flows.terminal import Say, aside
 from pipeline.errors import DriftError, InvalidInputError
+from pipeline.fanout.execution import executor
 from pipeline.jobs.extend import extend_batches, memory_of_extension, opened_space, prepare_extend
 from pipeline.jobs.fit import prepare_fit
 from pipeline.jobs.invert import memory_of_inversion, prepare_invert
@@ -34,7 +36,7 @@ from pipeline.settings import (
     job_settings,
 )
 from pipeline.sources.inputs import size_in_words
-from pipeline.stages.stage import Watch
+from pipeline.stages.stage import Execute, Watch
 from pipeline.types import Json
 
 Settings = TypeVar("Settings", bound=JobSettings)
@@ -55,6 +57,8 @@ class Job(ABC, Generic[Settings]):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        # Partitions that were computed before the job went on as a flow, by stage.
+        self.computed: dict[str, int] = {}
 
     @property
     @abstractmethod
@@ -74,10 +78,13 @@ class Job(ABC, Generic[Settings]):
         """Bytes of memory that each stage takes in a worker."""
         return {} if self.plan is None else self.plan.memory
 
-    @property
-    def needs(self) -> tuple[ClusterSettings, dict[str, int], float]:
-        """Where to run, the memory of each stage, and the seconds of the longest task if that is known."""
-        return self.settings.cluster, self.memory, 0.0 if self.plan is None else self.plan.longest_task
+    def executor(self, notice: Say, when_long: Callable[[], None] = lambda: None) -> AbstractContextManager[Execute]:
+        """What computes the partitions of its stages: what a command has handed over, or anew by the settings."""
+        handed = _EXECUTE.get()
+        if handed is not None:
+            return nullcontext(handed)
+        longest, planned = (0.0, {}) if self.plan is None else (self.plan.longest_task, self.plan.seconds)
+        return executor(self.settings.cluster, self.memory, notice, longest, planned, when_long)
 
     def require_feasible(self, anyway: bool) -> None:
         """Refuse what does not fit, unless it is to run anyway."""
@@ -105,7 +112,7 @@ class FitJob(Job[FitSettings]):
 
     def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
         fitted = self._prepared.run(watch, **way)
-        return reports.fit_report(open_run(self.settings.store), fitted)
+        return reports.fit_report(open_run(self.settings.store), fitted, self.computed)
 
     def summary(self, report: Json) -> list[str]:
         return reports.fit_summary(report)
@@ -126,7 +133,7 @@ class RefitJob(Job[RefitSettings]):
         return f"{data} -> {self.settings.store}, version {self._prepared.version}"
 
     def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
-        return reports.refit_report(self.settings.store, self._prepared.run(watch, **way))
+        return reports.refit_report(self.settings.store, self._prepared.run(watch, **way), self.computed)
 
     def summary(self, report: Json) -> list[str]:
         return reports.refit_summary(report)
@@ -189,8 +196,10 @@ class InvertJob(Job[InvertSettings]):
 
 
 AnyJob = TypeVar("AnyJob", bound=Job[Any])
-# The job that a command has prepared for the flow it is calling: a flow's parameters must be plain values.
+# The job that a command has prepared for the flow it is calling, and what computes its partitions: a flow's parameters
+# must be plain values.
 _PREPARED: ContextVar[Job[Any] | None] = ContextVar("prepared", default=None)
+_EXECUTE: ContextVar[Execute | None] = ContextVar("execute", default=None)
 
 
 def job_of(kind: type[AnyJob], model: type[JobSettings], settings: Any, keywords: dict[str, Any]) -> AnyJob:
@@ -202,12 +211,13 @@ def job_of(kind: type[AnyJob], model: type[JobSettings], settings: Any, keywords
 
 
 @contextmanager
-def _handed_over(job: Job[Any]) -> Iterator[None]:
-    token = _PREPARED.set(job)
+def _handed_over(job: Job[Any], execute: Execute | None = None) -> Iterator[None]:
+    tokens = _PREPARED.set(job), _EXECUTE.set(execute)
     try:
         yield
     finally:
-        _PREPARED.reset(token)
+        _PREPARED.reset(tokens[0])
+        _EXECUTE.reset(tokens[1])
 
 
 def run_job(job: Job[Any], take_over: bool, as_json: bool, say: Say, anyway: bool = False) -> Json:
@@ -223,23 +233,50 @@ def run_job(job: Job[Any], take_over: bool, as_json: bool, say: Say, anyway: boo
 
 
 def run_shown(job: Job[Any], take_over: bool, display: Display, say: Say) -> Json:
-    """Run a job in this process if the settings say so, else as a Prefect flow; the figures."""
-    if job.settings.cluster.kind == "serial":
+    """Run a job, in this process alone or as a Prefect flow; the figures.
+
+    What is short or complete needs no server. One that is configured is told of everything.
+    """
+    kind = job.settings.cluster.kind
+    if kind == "serial":
         with shown_on(display):
             return job.run(display, take_over=take_over)
     for name, value in PREFECT_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if kind == "auto" and not may_have_server():
+        return _run_here(job, take_over, display, say)
     say(f"Starting {_described(job.plan, job.settings.cluster)}.")
     from flows.server import prefect_server
 
     with prefect_server(say), shown_on(display), _handed_over(job):
-        flow = getattr(import_module("flows"), job.flow)
-        # The plan was checked by the command, or is to be ignored.
-        report: Json = flow(job.settings, take_over, **({} if job.plan is None else {"anyway": True}))
-        return report
+        return _flow_of(job, take_over)
+
+
+def _flow_of(job: Job[Any], take_over: bool) -> Json:
+    flow = getattr(import_module("flows"), job.flow)
+    # The plan was checked by the command, or is to be ignored.
+    report: Json = flow(job.settings, take_over, **({} if job.plan is None else {"anyway": True}))
+    return report
+
+
+def _run_here(job: Job[Any], take_over: bool, display: Display, say: Say) -> Json:
+    """Run a job at once in this process. If it proves long, workers and a server are started beside its first stages,
+    and the rest is a Prefect flow."""
+    server = ServerBeside(say)
+    # What has no plan comes batch by batch, and cannot be taken up again in a flow.
+    when_long = (lambda: None) if job.plan is None else server.start
+    with job.executor(display.noticed, when_long) as execute, server, shown_on(display):
+        try:
+            return job.run(display, take_over=take_over, execute=execute, around=server.around)
+        except ServerReady:
+            job.computed = server.computed
+        with server.told(), _handed_over(job, execute):
+            return _flow_of(job, take_over)
 
 
 def _described(plan: Plan | None, cluster: ClusterSettings) -> str:
+    if cluster.kind == "auto":
+        return "a Prefect flow"
     if cluster.kind == "address":
         return f"a Prefect flow on the Dask workers at {cluster.address}"
     workers = "its Dask workers" if plan is None else reports.counted(plan.n_workers, "Dask worker")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 from prefect.events.worker import EventsWorker
@@ -37,16 +37,36 @@ def prefect_server(say: Callable[[str], None]) -> Iterator[str]:
         with delivered():
             yield configured
         return
+    with embedded_server(say) as server, reporting_to(server):
+        say(f"Prefect's pages, for as long as this runs: {server.pages}")
+        yield server.url
+
+
+class EmbeddedServer(NamedTuple):
+    """The address of a server of ours, and its folder."""
+
+    url: str
+    home: str
+
+    @property
+    def pages(self) -> str:
+        return self.url.removesuffix("/api")
+
+
+@contextmanager
+def embedded_server(say: Callable[[str], None]) -> Iterator[EmbeddedServer]:
+    """A server that runs for as long as this lasts."""
     with tempfile.TemporaryDirectory() as folder:
         home = _writable_home(Path(folder), say)
-        with (
-            _spoken_to_directly(),
-            _embedded(home, Path(folder) / "server.log") as url,
-            temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: str(home)}),
-            delivered(),
-        ):
-            say(f"Prefect's pages, for as long as this runs: {url.removesuffix('/api')}")
-            yield url
+        with _spoken_to_directly(), _embedded(home, Path(folder) / "server.log") as url:
+            yield EmbeddedServer(url, str(home))
+
+
+@contextmanager
+def reporting_to(server: EmbeddedServer) -> Iterator[None]:
+    """Runs in here report to a server of ours."""
+    with temporary_settings({PREFECT_API_URL: server.url, PREFECT_HOME: server.home}), delivered():
+        yield
 
 
 @contextmanager

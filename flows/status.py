@@ -3,7 +3,14 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from flows.reports import automatic_line, batch_report, dimension_lines, dominance_lines, shortcut_lines
+from flows.reports import (
+    automatic_line,
+    batch_report,
+    component_lines,
+    dimension_lines,
+    dominance_lines,
+    shortcut_lines,
+)
 from pipeline.jobs.batches import done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.stage import MIB
@@ -28,6 +35,7 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     lines = [_stage_line(stage) for stage in stages]
     if published and opened.kind == run.FIT:
         lines += dominance_lines(opened.dominating_columns) + dimension_lines(opened.quality)
+        lines += component_lines(opened.components)
         if "dimension" in opened.manifest["stages"]:
             lines.append(automatic_line(opened.stage_figures("dimension")))
         if "shortcuts" in opened.manifest["stages"]:
@@ -42,6 +50,7 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     if published and opened.kind == run.FIT:
         value["n_components"] = opened.manifest["settings"]["n_components"]
         value["dominating_columns"] = opened.dominating_columns
+        value["components"] = opened.components
         value["intrinsic_dimension"] = opened.quality.get("intrinsic_dimension")
     return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
 

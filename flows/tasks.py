@@ -17,12 +17,11 @@ from prefect.logging import get_run_logger
 from flows.pictures import embedding_picture
 from flows.progress import Display, Several, current_display
 from flows.reports import figures_table
+from flows.runner import Job
 from pipeline.errors import ClusterError
-from pipeline.fanout.cluster import executor
-from pipeline.fanout.rounds import is_passing
+from pipeline.fanout.faults import is_passing
 from pipeline.jobs.job import Way
 from pipeline.results.run import open_run
-from pipeline.settings import ClusterSettings
 from pipeline.stages.stage import Outcome
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
@@ -31,12 +30,10 @@ RETRIES, RETRY_SECONDS = 2, 5
 
 
 @contextmanager
-def workers(
-    take_over: bool, cluster: ClusterSettings, memory: dict[str, int], longest_task: float
-) -> Iterator[tuple[Display, Way]]:
+def workers(take_over: bool, job: Job[Any]) -> Iterator[tuple[Display, Way]]:
     """Workers for a job: where to show what they do, and how to run the job on them, each stage as a task."""
     display = Several([LogWatch(), current_display()])
-    with executor(cluster, memory, display.noticed, longest_task) as execute:
+    with job.executor(display.noticed) as execute:
         display.ready()
         yield display, {"take_over": take_over, "execute": execute, "around": as_task}
 

@@ -1,4 +1,4 @@
-"""Where partitions are computed: in this process, on workers started here, or on a cluster that runs already."""
+"""Dask workers that are started here, and those of a cluster that runs already."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from pipeline.errors import ClusterError, InvalidInputError, described
 from pipeline.fanout.rounds import Fanout
 from pipeline.jobs.plan import memory_of_worker, workers_of
 from pipeline.settings import TLS_FILES, ClusterSettings
-from pipeline.stages.stage import Execute, serially
+from pipeline.stages.stage import Execute
 from pipeline.store.ledger import RECORDED, made_with
 
 LOOPBACK = "127.0.0.1"
@@ -48,24 +48,14 @@ LOCAL_CONFIG = {
 
 
 @contextmanager
-def executor(
-    settings: ClusterSettings,
-    peaks: Mapping[str, int] | None = None,
-    notice: Callable[[str], None] = lambda _: None,
-    longest_task: float = 0.0,
+def dask_workers(
+    settings: ClusterSettings, peaks: Mapping[str, int], notice: Callable[[str], None], longest_task: float
 ) -> Iterator[Execute]:
-    """Computes the partitions of stages for as long as this lasts.
-
-    peaks: bytes of memory that each stage is predicted to need, for the words when a worker has less.
-    notice: told what happens to workers.
-    longest_task: seconds; a worker may be silent while it computes, and is given up only after several times that.
-    """
-    if settings.kind == "serial":
-        yield serially
-    else:
-        connected = _local_client(settings, longest_task) if settings.kind == "local" else _remote_client(settings)
-        with _quiet(), connected as client:
-            yield Fanout(client, settings.wait_seconds, peaks or {}, notice)
+    """Workers that compute the partitions of stages for as long as this lasts; see `executor`."""
+    is_remote = settings.kind == "address"
+    connected = _remote_client(settings) if is_remote else _local_client(settings, longest_task)
+    with _quiet(), connected as client:
+        yield Fanout(client, settings.wait_seconds, peaks, notice)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 A batch is sized to take about half a second, so that small partitions cost little each and large ones go one by one.
 """
 
-import errno
 import time
 import uuid
 from collections import Counter, deque
@@ -17,6 +16,7 @@ from distributed import Client, Future, KilledWorker
 
 from pipeline.errors import ClusterError, InvalidInputError, StageError, StoreError, described
 from pipeline.fanout import worker
+from pipeline.fanout.faults import TRIES, is_passing
 from pipeline.stages.stage import MIB, Work
 
 BATCH_SECONDS = 0.5
@@ -24,23 +24,6 @@ LARGEST_BATCH = 256
 # Batches under way for each thread of the workers: one on its way to the disk, one that it computes, the next.
 BATCHES_PER_THREAD = 3
 POLL_SECONDS = 0.2
-# How often a partition is computed before its fault counts as lasting.
-TRIES = 3
-# Faults of a file system or network that pass by themselves. A full disk does not, and trying again only costs time.
-PASSING = frozenset(
-    {
-        *(errno.EIO, errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.EINTR, errno.ETIMEDOUT, errno.ENOLCK),
-        *(errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.ENETUNREACH, errno.EHOSTUNREACH),
-    }
-)
-
-
-def is_passing(error: BaseException) -> bool:
-    """Whether the same work may succeed if it is tried again."""
-    cause = error.cause if isinstance(error, StageError) else error
-    if isinstance(cause, TimeoutError | ConnectionError):
-        return True
-    return isinstance(cause, OSError) and cause.errno in PASSING
 
 
 def batch_size(seconds_each: float | None, n_waiting: int, n_threads: int) -> int:

@@ -16,6 +16,7 @@ from pipeline.sources.inputs import AnySource, described_source, n_columns, n_po
 from pipeline.stages.dominance import dominance
 from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
+from pipeline.stages.graph.bridges import JOINING
 from pipeline.stages.landmarks import AutomaticComponents, LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
@@ -25,8 +26,8 @@ from pipeline.types import Json
 # What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
 EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
 STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
-# Stages that a fit has only if a setting asks for them.
-ON_REQUEST = (AutomaticComponents.name, LandmarkCounts.name)
+# Stages that a fit has only if a setting, or its data, asks for them.
+ON_REQUEST = (AutomaticComponents.name, LandmarkCounts.name, *(stage.name for stage in JOINING))
 
 
 def checked_source(settings: FitSettings, data: object | None = None) -> AnySource:
@@ -48,10 +49,15 @@ def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
 def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
     """The plan of a fit; nothing is read of the source but its shape."""
     plan = planned(fit_costs(settings, source), settings.cluster, settings.store)
-    if settings.n_components != "auto":
-        return plan
-    d = assumed(settings, source).components
-    return replace(plan, assumptions=(f"n_components=auto is counted as {d}; the fit finds it from the data",))
+    assumptions = []
+    if settings.n_components == "auto":
+        d = assumed(settings, source).components
+        assumptions.append(f"n_components=auto is counted as {d}; the fit finds it from the data")
+    if settings.is_geodesic and settings.input == VECTORS and settings.component_policy == "bridge":
+        joining = costs_of(JOINING, fit_shape(assumed(settings, source), source))
+        seconds = sum(planned(joining, settings.cluster, settings.store).seconds.values())
+        assumptions.append(f"the graph is in one piece; to join one in pieces takes up to {seconds:,.0f} s more")
+    return replace(plan, assumptions=tuple(assumptions))
 
 
 @dataclass(frozen=True)

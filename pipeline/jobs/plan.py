@@ -223,7 +223,7 @@ def planned(costs: Mapping[str, Cost], cluster: ClusterSettings, store: str) -> 
 def workers_of(cluster: ClusterSettings) -> int:
     if cluster.kind == "serial":
         return 1
-    return cluster.n_workers or (cores() if cluster.kind == "local" else 1)
+    return cluster.n_workers or (1 if cluster.kind == "address" else cores())
 
 
 def memory_of_worker(cluster: ClusterSettings) -> int | None:

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.numerics.mds import LandmarkModel, Placer
 from pipeline.stages.exchange import IN_ROW_ORDER
+from pipeline.stages.graph.components import component_figures
 from pipeline.stages.publish import COORDINATES, FLAGS, PUBLISHED
 from pipeline.stages.space import load_any_model, registered
 from pipeline.stages.validate import as_ids
@@ -124,6 +125,12 @@ class Run:
     def dominating_columns(self) -> Json | None:
         """The columns that carry nearly all of the variance of the data and their share, if there are such."""
         return self.manifest.get("dominating_columns")
+
+    @property
+    def components(self) -> Json | None:
+        """What became of a graph in several components, their rows and links; None for a graph in one or none."""
+        names = [name for name in ("components", "connecting") if name in self.manifest["stages"]]
+        return component_figures({name: self.stage_figures(name) for name in names})
 
     @property
     def kind(self) -> str:

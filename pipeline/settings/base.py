@@ -66,8 +66,11 @@ class FrozenSettings(BaseModel):
 class ClusterSettings(FrozenSettings):
     """Where the work runs; no result depends on it. The table `[cluster]` of a TOML file."""
 
-    kind: Literal["serial", "local", "address"] = option(
-        EXECUTION, "local", "Run in this process, on workers started on this machine, or on a running Dask scheduler."
+    kind: Literal["auto", "serial", "local", "address"] = option(
+        EXECUTION,
+        "auto",
+        "Run on the threads of this process and, once a run proves long, on workers started beside it (auto); on one "
+        "thread; on workers from the start; or on a running Dask scheduler.",
     )
     n_workers: int | None = option(
         EXECUTION, None, "Workers to start [default: one per core], or to wait for at an address [default: 1].", ge=1

@@ -14,10 +14,10 @@ sys.path.insert(0, str(HERE.parent / "runs"))
 @pytest.fixture(scope="module")
 def cluster():
     """Two workers on this machine, and what they had to say."""
-    from pipeline.fanout.cluster import executor
+    from pipeline.fanout.execution import executor
     from pipeline.settings import ClusterSettings
 
     notices: list[str] = []
-    with executor(ClusterSettings(n_workers=2), {"scripted": 7 << 20}, notices.append) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2), {"scripted": 7 << 20}, notices.append) as execute:
         execute.notices = notices
         yield execute

@@ -17,7 +17,8 @@ from scripted import Scripted
 
 from pipeline.errors import ClusterError, InvalidInputError
 from pipeline.fanout import cluster as clusters
-from pipeline.fanout.cluster import CONFIG, executor
+from pipeline.fanout.cluster import CONFIG
+from pipeline.fanout.execution import executor
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.stage import run_stage, serially
 from pipeline.store import lease
@@ -158,7 +159,7 @@ def test_a_cluster_that_dies_is_told_and_what_is_complete_is_kept(stage, tmp_pat
 
 @pytest.mark.cluster
 def test_nothing_listens_beyond_this_machine():
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         me = psutil.Process()
         processes = [me, *me.children(recursive=True)]
         listening = [c.laddr.ip for p in processes for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
@@ -169,7 +170,7 @@ def test_nothing_listens_beyond_this_machine():
 
 @pytest.mark.cluster
 def test_workers_have_one_thread_of_everything_and_dasks_memory_rules_off():
-    with executor(ClusterSettings(n_workers=1, threads_per_worker=2, memory_mib=600)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=1, threads_per_worker=2, memory_mib=600)) as execute:
         found = execute.client.run(settings_of_a_worker)
     (found,) = found.values()
     assert found == {

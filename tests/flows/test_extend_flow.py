@@ -16,7 +16,7 @@ from flows import extend
 from flows.events import DRIFT, store_resource
 from pipeline import open_run
 from pipeline.errors import DriftError, InvalidInputError
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.extend import extend as extend_here
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
@@ -53,7 +53,7 @@ def results(store):
 
 @pytest.mark.parametrize(("n_workers", "n_threads"), [pytest.param(1, 1, marks=pytest.mark.cluster), (2, 2)])
 def test_any_workers_give_the_bytes_of_one_process(folder, tmp_path, n_workers, n_threads):
-    with executor(ClusterSettings(n_workers=n_workers, threads_per_worker=n_threads)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=n_workers, threads_per_worker=n_threads)) as execute:
         extend_here(settings(folder, "new.npy", tmp_path / "out"), execute=execute)
     assert results(tmp_path / "out") == results(folder / "serial")
 
@@ -62,7 +62,7 @@ def test_any_workers_give_the_bytes_of_one_process(folder, tmp_path, n_workers, 
 def test_blocks_of_rows_have_the_same_bytes_on_workers(folder, tmp_path):
     np.save(folder / "few.npy", np.load(folder / "new.npy")[:100])
     extend_here(settings(folder, "few.npy", tmp_path / "serial", joint=10))
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         extend_here(settings(folder, "few.npy", tmp_path / "out", joint=10), execute=execute)
     assert results(tmp_path / "out") == results(tmp_path / "serial")
 
@@ -70,7 +70,7 @@ def test_blocks_of_rows_have_the_same_bytes_on_workers(folder, tmp_path):
 @pytest.mark.cluster
 @pytest.mark.parametrize("stage", ["search", "place"])
 def test_a_worker_killed_in_the_middle_changes_nothing(folder, tmp_path, stage):
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         killed = []
 
         def killing(work, partitions, computed):

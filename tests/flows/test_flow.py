@@ -21,7 +21,8 @@ from prefect.testing.utilities import prefect_test_harness
 from flows import fit
 from pipeline import open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError, StageError
-from pipeline.fanout.cluster import CONFIG, executor
+from pipeline.fanout.cluster import CONFIG
+from pipeline.fanout.execution import executor
 from pipeline.jobs import fit as fitting
 from pipeline.jobs.fit import fit as fit_here
 from pipeline.numerics.datasets import swiss_roll
@@ -61,7 +62,7 @@ def published(store):
 )
 def test_any_workers_give_the_bytes_of_the_serial_run(source, serial, tmp_path, n_workers, n_threads):
     settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
-    with executor(ClusterSettings(n_workers=n_workers, threads_per_worker=n_threads)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=n_workers, threads_per_worker=n_threads)) as execute:
         fit_here(settings, execute=execute)
     assert published(tmp_path / "run") == serial
 
@@ -70,7 +71,7 @@ def test_any_workers_give_the_bytes_of_the_serial_run(source, serial, tmp_path, 
 @pytest.mark.parametrize("stage", ["assign", "neighbors", "rows", "embed", "publish"])
 def test_a_worker_killed_in_the_middle_changes_nothing(source, serial, tmp_path, stage):
     settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         killed = []
 
         def killing(work, partitions, computed):
@@ -92,7 +93,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(source, serial, tmp_path,
 def test_a_worker_that_hangs_is_given_up(source, serial, tmp_path, monkeypatch):
     monkeypatch.setitem(CONFIG, "distributed.scheduler.worker-ttl", "3s")
     settings = fit_settings({**SMALL, "source": str(source), "store": str(tmp_path / "run")})
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         stopped = []
 
         def stopping(work, partitions, computed):

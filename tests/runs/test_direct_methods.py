@@ -10,7 +10,7 @@ from small import Counting, extended, fitted, roll_file
 
 from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import InvalidInputError
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.plan import method_choice
 from pipeline.jobs.portable import export_model
@@ -78,7 +78,7 @@ def test_landmarks_have_the_coordinates_of_the_model(runs, method):
 
 @pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_runs(source, runs, tmp_path):
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         for method in DIRECT:
             given = {"source": str(source), "store": str(tmp_path / method), "method": method, "partition_mib": 1}
             fit(fit_settings({**SETTINGS, "n_neighbors": 8, **given}), execute=execute)

@@ -9,7 +9,7 @@ from small import SETTINGS, extended, fitted, roll_file
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.settings import ClusterSettings, fit_settings
@@ -57,7 +57,7 @@ def test_a_rows_bytes_depend_neither_on_the_chunks_nor_on_being_new(source, runs
 
 @pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_run(source, runs, tmp_path):
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         for method, extension in CASES:
             given = {"source": str(source), "store": str(tmp_path / f"{method} {extension}")}
             fit(fit_settings({**SETTINGS, **given, "method": method, "extension": extension}), execute=execute)

@@ -12,7 +12,7 @@ from small import extended, fitted
 
 from pipeline import open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.jobs.refit import refit
@@ -103,7 +103,7 @@ def test_the_size_of_partitions_changes_nothing(roads, tmp_path):
 def test_workers_give_the_bytes_of_the_serial_run(roads, tmp_path):
     _, file, store = roads
     given = {**ON_A_GRAPH, "partition_mib": 1, "source": str(file), "store": str(tmp_path / "run")}
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         fit(fit_settings(given), execute=execute)
     assert published(tmp_path / "run") == published(store)
 

@@ -10,7 +10,7 @@ from small import Counting, contents, extended, fitted, roll_file
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs import invert as inverting
 from pipeline.jobs.fit import fit
 from pipeline.jobs.invert import STAGES, invert, memory_of_inversion, prepare_invert
@@ -145,7 +145,7 @@ def test_workers_give_the_bytes_of_one_process(roll, tmp_path):
     queries = {"coordinates": str(folder / "queries.npy"), "partition_mib": 1}
     left_out = {"leave_one_out": True, "sample": 300, "partition_mib": 1}
     inverted(folder / "run", tmp_path / "serial", **left_out)
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         spread = inverted(folder / "run", tmp_path / "spread", execute=execute, **queries)
         others = inverted(folder / "run", tmp_path / "others", execute=execute, **left_out)
     assert published(spread) == published(open_run(folder / "serial"))

@@ -10,7 +10,7 @@ from small import extended, fitted
 
 from pipeline import open_run
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.numerics.datasets import swiss_roll
@@ -108,7 +108,7 @@ def test_the_size_of_partitions_changes_nothing(many, tmp_path):
 def test_workers_give_the_bytes_of_the_serial_run(many, tmp_path):
     _, file, store = many
     given = {"n_neighbors": 8, "n_landmarks": 70, "partition_mib": 1, "radius": RADIUS}
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         fit(fit_settings({**given, "source": str(file), "store": str(tmp_path / "run")}), execute=execute)
     assert published(tmp_path / "run") == published(store)
 

@@ -12,7 +12,7 @@ from small import SETTINGS, Counting, contents, fitted
 
 from pipeline import open_run
 from pipeline.errors import InvalidInputError, StoreError
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.refit import prepare_refit
 from pipeline.numerics.datasets import swiss_roll
@@ -94,7 +94,7 @@ def test_a_fit_that_comes_out_mirrored_is_turned_back(roll, store, monkeypatch):
 
 @pytest.mark.cluster
 def test_workers_give_the_bytes_of_the_serial_refit(roll, twice, store):
-    with executor(ClusterSettings(n_workers=2)) as execute:
+    with executor(ClusterSettings(kind="local", n_workers=2)) as execute:
         refitted(store, roll.new, execute=execute)
     assert published(store) == published(twice)
     assert open_run(store).registration == open_run(twice).registration

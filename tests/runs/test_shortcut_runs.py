@@ -12,7 +12,7 @@ from small import extended, fitted
 from flows.reports import shortcut_lines
 from pipeline import LandmarkIsomap, open_run
 from pipeline.errors import InvalidInputError, ShortcutWarning
-from pipeline.fanout.cluster import executor
+from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit, prepare_fit
 from pipeline.jobs.refit import refit
 from pipeline.numerics.datasets import bridged_roll, swiss_roll

@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from pipeline.errors import InvalidInputError
-from pipeline.fanout.rounds import is_passing
+from pipeline.fanout.faults import is_passing
 from pipeline.sources.objects import Comparison, open_objects
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.landmarks import Landmarks

@@ -250,6 +250,16 @@ class Connecting(GroupStage):
         counts = np.sum([ledger.part("nearer", group).read() for group in sorted(figures)], axis=0)
         return {"enough": enough_neighbors_of(counts)}, []
 
+    @staticmethod
+    def cost(shape: Shape) -> Cost:
+        most = min(MOST_COUNTED, shape.n_rows)
+        seconds = SECONDS_PER_WORK * 2 * most * shape.n_rows * (shape.n_axes + PAIR_WORK)
+        return Cost(2 * shape.block + SEARCH + 2 * most * shape.n_axes * 8, seconds, tasks=shape.n_partitions)
+
+
+# The stages that join a graph in pieces, in order.
+JOINING = (PiecesOfCells, NearLinks, FarLinks, Connecting)
+
 
 def are_countable(links: Outcome) -> bool:
     """Whether there are few enough links to tell how many neighbors would do without."""

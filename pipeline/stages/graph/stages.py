@@ -1,5 +1,6 @@
 """The stages of a graph, in their order: those that lead to geodesic distances, and those of new points."""
 
+from pipeline.stages.graph.bridges import JOINING as JOINING
 from pipeline.stages.graph.bridges import Connecting as Connecting
 from pipeline.stages.graph.bridges import FarLinks as FarLinks
 from pipeline.stages.graph.bridges import NearLinks as NearLinks
