@@ -24,15 +24,15 @@ def extend(
     Run again, it resumes where it stopped. With `fail_on_drift` the flow fails, after publishing the results, if a
     batch drifts from the fitted rows. Returns the figures of each new batch.
     """
-    from flows import reports, runner, tasks
+    from flows import batch_reports, runner, tasks
 
     job = runner.job_of(runner.ExtendJob, ExtendSettings, settings, keywords)
     report: Json = {"store": job.settings.store, "batches": []}
     with tasks.workers(take_over, job) as (display, way):
         for batch in job.batches(display, **way):
             report["batches"].append(batch)
-            _record(job.settings.store, batch, reports.drift_table(batch))
-    if fail_on_drift and (words := reports.drifted_words(report)):
+            _record(job.settings.store, batch, batch_reports.drift_table(batch))
+    if fail_on_drift and (words := batch_reports.drifted_words(report)):
         raise DriftError(words)
     return report
 

@@ -16,14 +16,14 @@ def invert(settings: InvertSettings | None = None, take_over: bool = False, **ke
 
     Run again, it resumes where it stopped. Returns the figures; the results are in the store of the output.
     """
-    from flows import pictures, reports, runner, tasks
+    from flows import batch_reports, pictures, runner, tasks
 
     job = runner.job_of(runner.InvertJob, InvertSettings, settings, keywords)
     with tasks.workers(take_over, job) as (display, way):
         report = job.run(display, **way)
     slug = store_slug(job.settings.store)
-    title = f"{reports.asked_for(job.settings)} in the space of {job.settings.store}"
-    create_table_artifact(reports.inversion_table(report), key=f"inversion-{slug}", description=title)
+    title = f"{batch_reports.asked_for(job.settings)} in the space of {job.settings.store}"
+    create_table_artifact(batch_reports.inversion_table(report), key=f"inversion-{slug}", description=title)
     if job.settings.image is not None:
         n_shown = len(pictures.shown_steps(job.settings.steps))
         tasks.publish_picture(

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
-from flows import reports
+from flows import batch_reports, reports
 from flows.beside import ServerBeside, ServerReady, may_have_server
 from flows.progress import Display, shown_on, terminal_display
 from flows.terminal import Say, aside
@@ -160,16 +160,16 @@ class ExtendJob(Job[ExtendSettings]):
         """The figures of each batch as soon as it is published."""
         if self._prepared is not None:
             done = self._prepared.run(watch, **way)
-            yield reports.batch_report(self.settings.store, self.settings.output, done)
+            yield batch_reports.batch_report(self.settings.store, self.settings.output, done)
             return
         for output, done in extend_batches(self.settings, watch, **way):
-            yield reports.batch_report(self.settings.store, output, done)
+            yield batch_reports.batch_report(self.settings.store, output, done)
 
     def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
         return {"store": self.settings.store, "batches": list(self.batches(watch, **way))}
 
     def summary(self, report: Json) -> list[str]:
-        return reports.extension_summary(report)
+        return batch_reports.extension_summary(report)
 
 
 class InvertJob(Job[InvertSettings]):
@@ -182,17 +182,19 @@ class InvertJob(Job[InvertSettings]):
 
     @property
     def title(self) -> str:
-        return f"{reports.asked_for(self.settings)} in the space of {self.settings.store} -> {self.settings.output}"
+        return (
+            f"{batch_reports.asked_for(self.settings)} in the space of {self.settings.store} -> {self.settings.output}"
+        )
 
     @property
     def memory(self) -> dict[str, int]:
         return memory_of_inversion(self._prepared)
 
     def run(self, watch: Watch, **way: Unpack[Way]) -> Json:
-        return reports.inversion_report(self.settings, self._prepared.run(watch, **way))
+        return batch_reports.inversion_report(self.settings, self._prepared.run(watch, **way))
 
     def summary(self, report: Json) -> list[str]:
-        return reports.inversion_summary(report)
+        return batch_reports.inversion_summary(report)
 
 
 AnyJob = TypeVar("AnyJob", bound=Job[Any])
@@ -313,5 +315,5 @@ def run_invert(settings: InvertSettings, take_over: bool, picture: Path | None, 
 def run_extend(settings: ExtendSettings, take_over: bool, fail_on_drift: bool, as_json: bool, say: Say) -> None:
     """Extend and print the report; raise DriftError if the new rows drift and that is to fail."""
     report = run_job(ExtendJob(settings), take_over, as_json, say)
-    if fail_on_drift and (words := reports.drifted_words(report)):
+    if fail_on_drift and (words := batch_reports.drifted_words(report)):
         raise DriftError(words)

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from pathlib import Path
 
+from flows.batch_reports import batch_report
 from flows.reports import (
     automatic_line,
-    batch_report,
     component_lines,
     dimension_lines,
     dominance_lines,
@@ -46,13 +46,16 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"
     stated = opened.portable if published else None
     value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
+    of_fit: list[str] = []
     of_model = [] if stated is None else model_lines(stated)
     if published and opened.kind == run.FIT:
         value["n_components"] = opened.manifest["settings"]["n_components"]
         value["dominating_columns"] = opened.dominating_columns
         value["components"] = opened.components
+        value["verdict"] = opened.verdict._asdict()
+        of_fit = [opened.verdict.words]
         value["intrinsic_dimension"] = opened.quality.get("intrinsic_dimension")
-    return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
+    return value, [*lines, *of_model, *of_fit, f"{store}: {ended}{under_way}."]
 
 
 def model_lines(stated: Json) -> list[str]:

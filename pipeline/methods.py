@@ -102,6 +102,9 @@ class Method:
     lengths scale with the data. With `takes_affinities`, similarities are used as they are; other methods use the
     distances that they induce. With `returns_by_itself`, a landmark returns to its place only by its row's own entry.
 
+    An embedding is judged by what the method aims at: the residual `variance` of distances, their `stress`, or how well
+    `neighbors` are kept.
+
     A plugin's method also has `fit`, which makes a model from a `catalog.Choice` and the dissimilarities (m, m) between
     landmarks, and `model`, the dataclass that a store's arrays are loaded into (None for one of the built-in classes).
     """
@@ -115,6 +118,7 @@ class Method:
     returns_by_itself: bool = False
     fit: Callable[[Any, Any], Any] | None = None
     model: type[Any] | None = None
+    judged_by: str = "variance"
 
 
 _ALONG_PATHS = Method(
@@ -123,7 +127,9 @@ _ALONG_PATHS = Method(
     geodesic=True,
     parameters=("n_neighbors", "radius", "new_edges", "shortcuts", "landmark_weights"),
 )
-_AFFINE = Method(NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False, takes_affinities=True)
+_AFFINE = Method(
+    NYSTROM, (*PROXIMITIES, SIMILARITIES), coordinates_are_lengths=False, takes_affinities=True, judged_by="neighbors"
+)
 _BUILT_IN = {
     "isomap": _ALONG_PATHS,
     "kernel-isomap": _ALONG_PATHS,
@@ -137,11 +143,12 @@ _BUILT_IN = {
         coordinates_are_lengths=False,
         parameters=("n_neighbors", "regularization"),
         returns_by_itself=True,
+        judged_by="neighbors",
     ),
-    "metric-mds": Method(STRESS, PROXIMITIES, parameters=("n_init",)),
+    "metric-mds": Method(STRESS, PROXIMITIES, parameters=("n_init",), judged_by="stress"),
     # The order of dissimilarities says nothing about lengths.
     "nonmetric-mds": Method(STRESS, PROXIMITIES, coordinates_are_lengths=False, parameters=("n_init",)),
-    "sammon": Method(STRESS, PROXIMITIES, parameters=("stress_neighbors", "n_init")),
+    "sammon": Method(STRESS, PROXIMITIES, parameters=("stress_neighbors", "n_init"), judged_by="stress"),
 }
 # Built-in names come first in a lookup: a plugin cannot replace them.
 METHODS: Mapping[str, Method] = ChainMap(_BUILT_IN, LOADED.methods)

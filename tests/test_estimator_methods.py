@@ -1,5 +1,7 @@
 """Every method of LandmarkIsomap: independent references where every point is a landmark, and the run on disk."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
@@ -344,7 +346,9 @@ def test_rows_without_a_direction_are_named(points, metric, row, what):
 
 
 def test_a_radius_that_leaves_pieces_is_bridged_and_says_so(points):
-    with pytest.warns(ComponentWarning, match="a larger radius may connect them"):
+    with pytest.warns(ComponentWarning, match=r"113 components .* 112 links.* radius=3\.\d+ is enough") as told:
         fitted = LandmarkIsomap(radius=0.9, n_landmarks=30, random_state=0).fit(points[:N_FIT])
+    enough = float(re.search(r"radius=(\S+)", str(told[0].message)).group(1))
+    assert not LandmarkIsomap(radius=enough, n_landmarks=30).fit(points[:N_FIT]).component_labels_.any()
     assert np.isfinite(fitted.embedding_).all()
     np.testing.assert_array_equal(fitted.transform(points[:N_FIT]), fitted.embedding_)

@@ -193,6 +193,8 @@ def test_memory_of_workers_elsewhere_is_not_known(disk):
     ("cluster", "n_workers", "memory"),
     [
         ({"kind": "serial"}, 1, 12 * GIB),
+        ({}, 3, 4 * GIB),
+        ({"kind": "auto", "n_workers": 2}, 2, 6 * GIB),
         ({"kind": "local"}, 3, 4 * GIB),
         ({"kind": "local", "n_workers": 2}, 2, 6 * GIB),
         ({"kind": "local", "memory_mib": 512}, 3, GIB // 2),
@@ -253,7 +255,7 @@ def test_plan_says_a_line_for_each_stage_and_the_totals(trigpoint, machine, smal
     arguments = ("plan", small, "--store", tmp_path / "run", "--cluster-threads-per-worker", 3, "--pca", 2)
     code, out, err = trigpoint(*arguments)
     assert (code, err) == (0, "")
-    data, header, *lines, total = out.splitlines()
+    data, header, *lines, total, assumed = out.splitlines()
     assert re.fullmatch(rf"{re.escape(str(small))} \([\d,]+ rows x \d+ columns\)", data)
     assert header.split() == ["stage", "tasks", "MiB", "a", "worker", "MiB", "on", "disk", "time"]
     assert [line.split()[0] for line in lines] == list(STAGES)
@@ -273,6 +275,9 @@ def test_plan_says_a_line_for_each_stage_and_the_totals(trigpoint, machine, smal
         f"2 workers of 3 threads: at most {peak / MIB:,.0f} of 8,192 MiB each, {value['disk'] / MIB:,.0f} of 102,400 "
         f"MiB on disk, about {in_words(value['seconds'])}."
     )
+    (in_one_piece,) = value["assumptions"]
+    assert assumed == f"Assumed: {in_one_piece}."
+    assert re.fullmatch(r"the graph is in one piece; to join one in pieces takes up to \d+ s more", in_one_piece)
     assert not (tmp_path / "run").exists()
 
 
@@ -280,7 +285,7 @@ def test_plan_knows_no_memory_at_an_address(trigpoint, machine, small, tmp_path)
     arguments = ("--cluster-kind", "address", "--cluster-address", ADDRESS["address"])
     code, out, _ = trigpoint("plan", small, "--store", tmp_path / "run", *arguments)
     assert code == 0
-    assert out.splitlines()[-1].startswith("1 worker of 1 thread: at most ")
+    assert out.splitlines()[-2].startswith("1 worker of 1 thread: at most ")
     assert " of 16,384" not in out
     value = json.loads(trigpoint("plan", small, "--store", tmp_path / "run", *arguments, "--json")[1])
     assert value["worker_memory"] is None
@@ -290,7 +295,7 @@ def test_plan_of_a_file_too_large_to_read_says_what_would_do(trigpoint, machine,
     disk(10**15)
     code, out, err = trigpoint("plan", huge, "--store", tmp_path / "run", "--cluster-memory-mib", 100_000)
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()[2:-1]] == [stage for stage in STAGES if stage != "axes"]
+    assert [line.split()[0] for line in out.splitlines()[2:-2]] == [stage for stage in STAGES if stage != "axes"]
     code, out, err = trigpoint("plan", huge, "--store", tmp_path / "run", "--cluster-memory-mib", 1024)
     needed = next(line.split()[2] for line in out.splitlines() if line.startswith("  rows "))
     assert code == 2

@@ -22,7 +22,7 @@ from pipeline.numerics.models.catalog import fitted_model
 from pipeline.numerics.models.lle import LlePlacer
 from pipeline.numerics.models.spectral import NystromPlacer
 from pipeline.plugins import LOADED, TrustColumn
-from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, SparseArray
+from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json, SparseArray
 
 # Rows whose dissimilarities to the landmarks are looked at together: what an embedding needs beside its result.
 ROWS_PER_CHUNK = 4096
@@ -131,8 +131,8 @@ class Space(ABC):
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """A space and what its model says of the embedded points (u,). Of the rows (n,): the place of each among these
-    points, -1 for one that is not embedded, its component, and which (m,) are landmarks. And the likely short circuits
-    of a graph."""
+    points, -1 for one that is not embedded, its component, and which (m,) are landmarks. Of a graph its likely short
+    circuits and, if it is in pieces, what became of them."""
 
     space: Space
     answer: Answer
@@ -140,6 +140,7 @@ class Fitted:
     landmarks: IntArray
     components: IntArray | None = None
     short_circuits: list[Listed] | None = None
+    in_pieces: Json | None = None
 
     @property
     def model(self) -> Model:

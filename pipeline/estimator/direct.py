@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,8 +73,12 @@ class VectorMeasure(Measure):
         return self.measured(in_unit(rows, self.data_exponent), self.landmarks)
 
     def between(self, rows: AnyArray) -> FloatArray:
-        points = in_unit(rows, self.data_exponent)
+        points = self.in_unit(rows)
         return self.measured(points, points)
+
+    def in_unit(self, rows: AnyArray) -> AnyArray:
+        """Rows as points that `measured` takes."""
+        return in_unit(rows, self.data_exponent)
 
     def measured(self, points: AnyArray, others: AnyArray) -> FloatArray:
         """Dissimilarities (p, q) of points to others that are in the same units."""
@@ -140,12 +144,25 @@ def _words(argument: str, function: Comparing, one: AnyArray, other: AnyArray, g
     return f"{argument}={named(function)} gives {given} for the rows {' and '.join(shown)} of X"
 
 
+# Points whose dissimilarities to the landmarks are kept, to tell how good the embedding is.
+MOST_KEPT, KEPT_ENTRIES = 4000, 1_000_000
+
+
+class Sampled(NamedTuple):
+    """Some points (s,), rising, and their dissimilarities (s, m) to the landmarks."""
+
+    places: IntArray
+    to_landmarks: AnyArray
+
+
 @dataclass(frozen=True, eq=False)
 class DirectSpace(Space):
-    """A model, what new rows are measured by, and how far the nearest landmark is from each fitted point (u,)."""
+    """A model, what new rows are measured by, how far the nearest landmark is from each fitted point (u,), and what
+    some points are to all landmarks."""
 
     measure: Measure
     to_nearest: FloatArray
+    sampled: "Sampled"
 
     def check(self, rows: Any) -> None:
         self.measure.check(rows)
@@ -185,13 +202,20 @@ class Measured:
         exponent, to_nearest = self.measure.exponent, np.empty(n_points)
         embedder = embedder_of(settings, self.between, shape, exponent, self.signed, weights)
 
+        n_kept = min(n_points, MOST_KEPT, max(100, KEPT_ENTRIES // len(self.between)))
+        kept = np.sort(np.random.default_rng(settings.seed).choice(n_points, n_kept, replace=False))
+        sampled = []
+
         def to_landmarks(chunk: slice) -> AnyArray:
             found = self.of_points(chunk)
             to_nearest[chunk] = found.min(axis=1)
+            mine = slice(*np.searchsorted(kept, [chunk.start, chunk.stop]))
+            sampled.append(found[kept[mine] - chunk.start])
             return found
 
         answer = embedder.answered(n_points, to_landmarks)
-        return Fitted(DirectSpace(embedder, self.measure, to_nearest), answer, np.arange(n_points), np.empty(0, int))
+        space = DirectSpace(embedder, self.measure, to_nearest, Sampled(kept, np.concatenate(sampled)))
+        return Fitted(space, answer, np.arange(n_points), np.empty(0, int))
 
 
 def fit_direct(settings: Settings, X: AnyArray, seed: int) -> Fitted:

@@ -146,9 +146,9 @@ def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitte
         else _network_of_points(settings, X, n_threads)
     )
     connected, points = network.connected, network.points
-    if connected.labels.any():
-        described = components_in_words(_component_figures(settings, network))
-        warnings.warn(described, ComponentWarning, stacklevel=TO_THE_CALLER)
+    in_pieces = _component_figures(settings, network) if connected.labels.any() else None
+    if in_pieces is not None:
+        warnings.warn(components_in_words(in_pieces), ComponentWarning, stacklevel=TO_THE_CALLER)
     kept = np.flatnonzero(connected.kept)
     landmarks = _chosen(settings, network, kept, seed)
     to_landmarks, between = _path_lengths(connected, landmarks, kept, network.dtype, n_threads)
@@ -161,10 +161,11 @@ def fit_geodesic(settings: Settings, X: Any, seed: int, n_threads: int) -> Fitte
     answer = embedder.answered(len(kept), lambda chunk: to_landmarks[chunk])
     place_of = np.full(len(connected.kept), -1)
     place_of[kept] = np.arange(len(kept))
+    of_graph = network.short_circuits, in_pieces
     if points is None:
-        return Fitted(space, answer, place_of, landmarks, connected.labels, network.short_circuits)
+        return Fitted(space, answer, place_of, landmarks, connected.labels, *of_graph)
     of_rows, first_rows = points.node_of, points.first_rows[landmarks]
-    return Fitted(space, answer, place_of[of_rows], first_rows, connected.labels[of_rows], network.short_circuits)
+    return Fitted(space, answer, place_of[of_rows], first_rows, connected.labels[of_rows], *of_graph)
 
 
 def _rows_of(network: Network, nodes: IntArray) -> tuple[IntArray, IntArray]:

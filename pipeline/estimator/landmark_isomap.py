@@ -89,6 +89,9 @@ class LandmarkIsomap(FittedResults):
     table_ : what a run publishes of the training rows, by name: both coordinates of the classical methods, `projection`
         and `restricted`; trust columns, as far as the method has them (`residual`, `multiplier`, `gap`, `nearest`);
         `ambiguous`, `component`, `labels`. Computed when it is first asked for; `place` has the same of new rows.
+    quality_ : how good the embedding is, by the names of a run's figures (`residual_variance` between points with 1, 2,
+        ... components, `normalized_stress`, `trustworthiness`, `continuity`), and what they come to: a `verdict` in
+        words and its `level`, good, fair or poor. Computed when it is first asked for.
     n_components_ : number of coordinates.
     intrinsic_dimension_ : estimates `two_nearest` and `maximum_likelihood` of the dimension of the training rows, each
         with `value`, `low` and `high` (95%); computed when it is first asked for unless n_components is "auto". None
@@ -226,7 +229,7 @@ class LandmarkIsomap(FittedResults):
             centers = cluster_centers(fitted.model.coordinates, settings.clusters, settings.seed)
             labels = cluster_labels(embedding, centers)
         self._settings, self._fitted, self._centers, self._dimension = settings, fitted, centers, dimension
-        self._table = self._calibration = None
+        self._table = self._calibration = self._quality = None
         self.n_components_ = settings.components
         self.model_ = fitted.model
         self.embedding_ = embedding

@@ -13,6 +13,7 @@ from pipeline.estimator.given import GivenRows, own_similarities_of
 from pipeline.estimator.inputs import checked_data, checked_edges
 from pipeline.estimator.inverse import OUTSIDE, Embedded, Interpolation, data_at, table_at, table_left_out
 from pipeline.estimator.placing import arcs_of_new, calibration_of, joint_table, table_of_fitted, table_of_new
+from pipeline.estimator.quality import quality_of
 from pipeline.estimator.settings import Settings, dimension_of_rows
 from pipeline.estimator.table import Table
 from pipeline.numerics.dimension import Dimension
@@ -31,6 +32,7 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     _centers: FloatArray | None
     _dimension: Dimension | None
     _table: Table | None
+    _quality: dict[str, Any] | None
     _calibration: dict[str, FloatArray] | None
     # Embedded rows of data; None where there are none.
     _embedded: Embedded | None
@@ -41,6 +43,13 @@ class FittedResults(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if self._table is None:
             self._table = table_of_fitted(self._fitted, self._centers, self._n_threads)
         return self._table
+
+    @property
+    def quality_(self) -> dict[str, Any]:
+        check_is_fitted(self)
+        if self._quality is None:
+            self._quality = quality_of(self._settings, self._fitted, self._embedded, self._n_threads)
+        return self._quality
 
     @property
     def intrinsic_dimension_(self) -> Dimension | None:

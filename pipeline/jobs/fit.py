@@ -17,6 +17,7 @@ from pipeline.stages.dominance import dominance
 from pipeline.stages.embed import Embed, Placing
 from pipeline.stages.evaluate import Calibrate, Evaluate
 from pipeline.stages.graph.bridges import JOINING
+from pipeline.stages.graph.pairs import Pairs
 from pipeline.stages.landmarks import AutomaticComponents, LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
@@ -27,7 +28,7 @@ from pipeline.types import Json
 EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
 STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
 # Stages that a fit has only if a setting, or its data, asks for them.
-ON_REQUEST = (AutomaticComponents.name, LandmarkCounts.name, *(stage.name for stage in JOINING))
+ON_REQUEST = (AutomaticComponents.name, LandmarkCounts.name, *(stage.name for stage in JOINING), Pairs.name)
 
 
 def checked_source(settings: FitSettings, data: object | None = None) -> AnySource:
@@ -43,7 +44,9 @@ def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
     """What each stage of a fit takes on one core, in their order."""
     weighting = [LandmarkCounts] if settings.counts_rows else []
     shape = fit_shape(assumed(settings, source), source)
-    return costs_of((*measuring_stages(settings, source), *weighting, *EMBEDDING), shape)
+    checking: list[type[Stage]] = [Pairs] if settings.is_geodesic else []
+    embedding = [*EMBEDDING[:-2], *checking, *EMBEDDING[-2:]]
+    return costs_of((*measuring_stages(settings, source), *weighting, *embedding), shape)
 
 
 def plan_fit(settings: FitSettings, source: AnySource) -> Plan:
@@ -120,7 +123,9 @@ def chain(
     placing = Placing(provider, model, settings.diagonal_weight, lengths, cut, None, extra, settings.spread)
     embedded = done(Embed(placing, seed))
     done(Calibrate(placing, embedded))
-    done(Evaluate(placing, embedded, settings.n_neighbors, seed))
+    between = provider.pairs_stage(embedded, seed)
+    pairs = None if between is None else done(between)
+    done(Evaluate(placing, embedded, settings.n_neighbors, seed, pairs))
     turned = None if registration is None else done(registration(embedded))
     done(Publish(embedded, cut, settings.components, placing.columns, turned, placing.coordinates, placing.flags))
     provider.warn()

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
+from pipeline.methods import METHODS
 from pipeline.numerics.mds import LandmarkModel, Placer
+from pipeline.numerics.verdict import Verdict, verdict
 from pipeline.stages.exchange import IN_ROW_ORDER
 from pipeline.stages.graph.components import component_figures
 from pipeline.stages.publish import COORDINATES, FLAGS, PUBLISHED
@@ -131,6 +133,31 @@ class Run:
         """What became of a graph in several components, their rows and links; None for a graph in one or none."""
         names = [name for name in ("components", "connecting") if name in self.manifest["stages"]]
         return component_figures({name: self.stage_figures(name) for name in names})
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the figures come to, in one line, as docs/quality.md says."""
+        settings, stages = self.manifest["settings"], self.manifest["stages"]
+        left = 0
+        if "shortcuts" in stages:
+            cut = self.stage_figures("components").get("n_cut", 0)
+            left = 0 if cut else int(self.stage_figures("shortcuts")["n_found"])
+        figures = {
+            "quality": self.quality,
+            "judged_by": METHODS[settings["method"]].judged_by,
+            "n_rows": self.n_rows,
+            "n_components": settings["n_components"],
+            "components": self.components,
+            "dominating_columns": self.dominating_columns,
+            "short_circuits": left,
+        }
+        return verdict(figures)
+
+    def __repr__(self) -> str:
+        if not self.published:
+            return f"<Run {self.url}: nothing is published>"
+        words = f"; {self.verdict.words}" if self.kind == run.FIT else ""
+        return f"<Run {self.url}: {self.n_rows:,} rows, version {self.version}{words}>"
 
     @property
     def kind(self) -> str:

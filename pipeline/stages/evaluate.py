@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.numerics.agreement import Pairs, residual_variances, stress
 from pipeline.numerics.dimension import Dimension, described_dimension, dimension_of_points, intrinsic_dimension
 from pipeline.numerics.extension.placement import answers_of
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
@@ -13,12 +14,11 @@ from pipeline.numerics.statistics import (
     continuity,
     gap_counts,
     largest_gap,
-    normalized_stress,
-    residual_variance,
     trustworthiness,
 )
 from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES, Placing, PlacingStage
 from pipeline.stages.exchange import IN_ROW_ORDER
+from pipeline.stages.graph.pairs import lengths_of
 from pipeline.stages.graph.partition import GROUPS_IN_MEMORY
 from pipeline.stages.space import load_any_model, spectrum_figures
 from pipeline.stages.stage import Cost, Outcome, Result, Shape, SingleStage
@@ -27,6 +27,8 @@ from pipeline.types import AnyArray, FloatArray, IntArray, Json
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 # Memory for the sampled points in double precision: 128 MB.
 SAMPLE_BYTES = 1 << 27
+# Sampled points that distances to all others are compared from, where it takes no search.
+N_SOURCES = 64
 # Points that a kernel is compared between.
 MOST_COMPARED = 500
 # Residual variance is also found for so many components, and for so many more than are fitted, if landmarks are not too
@@ -116,9 +118,13 @@ class Evaluate(PlacingStage, SingleStage):
     embedded: Outcome
     n_neighbors: int
     seed: int
+    pairs: Outcome | None = None
     name = "evaluate"
     depends_on = ("n_neighbors", "seed")
     reads = ("embedded",)
+
+    def inputs(self) -> list[str]:
+        return [*super().inputs(), *([] if self.pairs is None else [self.pairs.ledger.digest])]
 
     def result(self) -> Result:
         provider, model = self.placing.provider, load_any_model(self.placing.model.ledger)
@@ -159,12 +165,42 @@ class Evaluate(PlacingStage, SingleStage):
             return {"residual_variance": None, "normalized_stress": None}
         lengths = self.embedded.ledger.read("to_landmarks").read().astype(np.float64)
         unscaled = np.ldexp(projection, -int(self.embedded.figures.get("coordinate_exponent", 0)))
-        return self._beyond(model, lengths) | {
-            "residual_variance": residual_variance(lengths, unscaled, model.coordinates).tolist(),
-            "normalized_stress": normalized_stress(lengths, unscaled, model.coordinates),
+        sources, apart = self._sources()
+        if apart is None:
+            seen = Pairs(lengths.T, model.coordinates, unscaled, len(lengths))
+        else:
+            seen = Pairs(apart, unscaled[sources], unscaled[self._targets], self._n_points)
+        variances, misfit = residual_variances(seen), stress(seen)
+        return self._beyond(model, lengths, sources, apart) | {
+            "measured_from": "landmarks" if apart is None else "points",
+            "n_sources": len(seen.lengths),
+            "residual_variance": [estimate.value for estimate in variances],
+            "residual_variance_95": [list(estimate[1:]) for estimate in variances],
+            "normalized_stress": misfit.value,
+            "normalized_stress_95": list(misfit[1:]),
         }
 
-    def _beyond(self, model: Model, lengths: FloatArray) -> Json:
+    def _sources(self) -> tuple[IntArray, FloatArray | None]:
+        """Places of some sampled points in the sample, and dissimilarities (s, p) of each to all; None for these where
+        only those to landmarks are known."""
+        if self.pairs is not None:
+            return lengths_of(self.pairs)
+        every = np.arange(int(self.embedded.figures["n_sampled"]))[self._every]
+        chosen = np.random.default_rng(self.seed).choice(len(every), min(N_SOURCES, len(every)), replace=False)
+        sources, numbers = every[np.sort(chosen)], self._numbers
+        return sources, self.placing.provider.apart(numbers[sources], numbers[every], self.placing.partitions)
+
+    @property
+    def _targets(self) -> slice:
+        """Which of the sample sources are compared with."""
+        return slice(None) if self.pairs is not None else self._every
+
+    @property
+    def _n_points(self) -> int:
+        """How many points sources were drawn from."""
+        return self.placing.partitions.n_rows if self.pairs is None else int(self.pairs.figures["n_points"])
+
+    def _beyond(self, model: Model, lengths: FloatArray, sources: IntArray, apart: FloatArray | None) -> Json:
         """Residual variance of classical models with more components than are fitted, as far as the landmarks have
         them."""
         if not isinstance(model, LandmarkModel):
@@ -174,7 +210,10 @@ class Evaluate(PlacingStage, SingleStage):
         if most > d and model.n_landmarks <= MOST_EMBEDDED_AGAIN:
             further = with_components(model, self.placing.provider.between(), most)
             coordinates = project_moments(further, moments_of(further, lengths))
-            found = residual_variance(lengths, coordinates, further.coordinates)[d:]
+            seen = Pairs(lengths.T, further.coordinates, coordinates, len(lengths))
+            if apart is not None:
+                seen = Pairs(apart, coordinates[sources], coordinates[self._targets], self._n_points)
+            found = np.array([estimate.value for estimate in residual_variances(seen)[d:]])
         return {"residual_variance_beyond": found.tolist()}
 
     def _neighborhoods(self, projection: AnyArray) -> Json:

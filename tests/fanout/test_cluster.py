@@ -205,9 +205,10 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [
-            ({"kind": "slurmm"}, "cluster.kind='slurmm': .*'serial', 'local' or 'address'"),
+            ({"kind": "slurmm"}, "cluster.kind='slurmm': .*'auto', 'serial', 'local' or 'address'"),
             ({"kind": "address"}, "kind='address' needs the address of a Dask scheduler"),
-            ({"address": "tcp://127.0.0.1:1"}, "address='tcp://127.0.0.1:1' does not go with kind='local'"),
+            ({"address": "tcp://127.0.0.1:1"}, "address='tcp://127.0.0.1:1' does not go with kind='auto'"),
+            ({"kind": "local", "address": "127.0.0.1:1"}, "address='127.0.0.1:1' does not go with kind='local'"),
             ({"kind": "serial", "n_workers": 2}, "n_workers=2 does not go with kind='serial'"),
             ({"kind": "address", "address": "tcp://10.0.0.1:1"}, "is another machine and not encrypted: use tls://"),
             ({"kind": "address", "address": "tls://10.0.0.1:1", "tls_ca": "x"}, "needs tls_cert, tls_key"),

@@ -154,7 +154,7 @@ def server():
 @pytest.mark.cluster
 class TestFlow:
     def test_it_returns_figures_and_keeps_a_record(self, folder, tmp_path):
-        report = extend(settings(folder, "new.npy", tmp_path / "out", cluster={"n_workers": 2}))
+        report = extend(settings(folder, "new.npy", tmp_path / "out", cluster={"kind": "local", "n_workers": 2}))
         assert report["batches"][0]["n_placed"] == 12_000
         assert results(tmp_path / "out") == results(folder / "serial")
         found = asked("/artifacts/filter", {"artifacts": {"type": {"any_": ["table"]}}})

@@ -20,7 +20,7 @@ from prefect.testing.utilities import prefect_test_harness
 
 from flows import fit
 from pipeline import open_run
-from pipeline.errors import DisconnectedGraphError, InvalidInputError, StageError
+from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError, StageError
 from pipeline.fanout.cluster import CONFIG
 from pipeline.fanout.execution import executor
 from pipeline.jobs import fit as fitting
@@ -33,6 +33,7 @@ from pipeline.stages.publish import PUBLISHED
 COMMAND = Path(sys.executable).with_name("trigpoint")
 SMALL = {"n_neighbors": 8, "n_landmarks": 200, "partition_mib": 1}
 OPTIONS = ("--n-neighbors", "8", "--n-landmarks", "200", "--partition-mib", "1")
+LOCAL = ("--cluster-kind", "local")
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +126,11 @@ def wait_for(process, root, pattern):
 
 @pytest.fixture
 def started():
-    """Start a fit: the command, and its process, which ends with the test."""
+    """Start a fit, on workers unless told: the command, and its process, which ends with the test."""
     processes = []
 
-    def start(source, store, *more, **options):
-        command = [COMMAND, "fit", source, "--store", store, *OPTIONS, *more]
+    def start(source, store, *more, where=LOCAL, **options):
+        command = [COMMAND, "fit", source, "--store", store, *OPTIONS, *where, *more]
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
         processes.append(subprocess.Popen(command, start_new_session=True, **options))
         return command, processes[-1]
@@ -179,10 +180,11 @@ def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(source, serial
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("interruptible")
-def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, started, tmp_path):
+@pytest.mark.parametrize("where", [LOCAL, ("--cluster-kind", "auto")], ids=["workers", "threads"])
+def test_interrupted_it_stops_everything_and_says_how_to_go_on(source, started, tmp_path, where):
     store = tmp_path / "run"
     # So many landmarks that it has long to go.
-    _, process = started(source, store, "--n-landmarks", "3000")
+    _, process = started(source, store, "--n-landmarks", "3000", where=where)
     wait_for(process, store, "rows/*/ledger/partition-00000000.json")
     # As a terminal does it: to every process of the group.
     family = psutil.Process(process.pid).children(recursive=True)
@@ -218,7 +220,7 @@ def test_a_lost_server_is_told_and_nothing_is_lost(source, serial, started, tmp_
 def test_workers_short_of_memory_are_told_with_figures(tmp_path):
     """A partition that takes more than a worker has; found by its workers' deaths, not by the plan."""
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60_000, 300)))
-    options = ("--partition-mib", "512", "--anyway", "--cluster-memory-mib", "400", "--cluster-n-workers", "2")
+    options = ("--partition-mib", "512", "--anyway", "--cluster-memory-mib", "400", "--cluster-n-workers", "2", *LOCAL)
     command = [COMMAND, "fit", tmp_path / "x.npy", "--store", tmp_path / "run", *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 1, result.stderr
@@ -262,9 +264,9 @@ class TestTasks:
         assert fit(settings)["n_computed"] > 0
         assert fit(settings)["n_computed"] == 0
 
-    @pytest.mark.parametrize("kind", [("--cluster-kind", "serial"), ("--cluster-n-workers", "1")])
+    @pytest.mark.parametrize("kind", [("--cluster-kind", "serial"), (), (*LOCAL, "--cluster-n-workers", "1")])
     def test_a_command_opens_its_source_once_and_plans_once(self, trigpoint, source, tmp_path, monkeypatch, kind):
-        """In this process, and as a flow that is handed the prepared job."""
+        """In this process, on threads of it, and as a flow that is handed the prepared job."""
         counts = Counter()
         for name in ("open_input", "plan_fit"):
             real = getattr(fitting, name)
@@ -313,11 +315,28 @@ class TestTasks:
             fit(**{**keywords, **change})
 
     def test_bad_data_is_not_tried_again(self, keywords, tmp_path):
+        np.save(tmp_path / "holes.npy", np.array([[0.0], [np.nan]] * 40))
+        with pytest.raises(InvalidInputError, match="40 NaN or infinite entries"):
+            fit(**{**keywords, "source": str(tmp_path / "holes.npy"), "n_landmarks": 10})
+        _, tasks, _ = self.until(lambda: self.runs(), lambda found: found[1].get("validate"))
+        assert tasks["validate"].run_count == 1
+
+    def test_a_graph_in_pieces_ends_it_or_is_joined_as_the_policy_says(self, keywords, tmp_path):
         np.save(tmp_path / "two.npy", np.vstack([np.arange(40.0)[:, None], np.arange(5000.0, 5040)[:, None]]))
+        small = {**keywords, "source": str(tmp_path / "two.npy"), "n_neighbors": 3, "n_landmarks": 10}
+        small["n_components"] = 1
         with pytest.raises(DisconnectedGraphError, match="2 components, of sizes 40, 40"):
-            fit(**{**keywords, "source": str(tmp_path / "two.npy"), "n_neighbors": 3, "n_landmarks": 10})
-        _, tasks, _ = self.until(lambda: self.runs(), lambda found: found[1].get("components"))
-        assert tasks["components"].run_count == 1
+            fit(**small, component_policy="error")
+        run, tasks, _ = self.until(lambda: self.runs(), lambda found: found[1].get("shortcuts"))
+        assert run.state.is_failed()
+        assert {task.run_count for task in tasks.values()} == {1}
+        assert "components" not in tasks
+        with pytest.warns(ComponentWarning, match=r"rows: 40, 40\), joined by a link"):
+            report = fit(**small)
+        assert report["figures"]["components"]["n_bridges"] == 1
+        _, tasks, artifacts = self.until(lambda: self.runs(), lambda found: found[1].get("publish"))
+        assert {"pieces", "links", "connecting", "components"} <= set(tasks)
+        assert {"figure": "components of the graph", "value": "2"} in json.loads(artifacts["fit-figures"]["data"])
 
     def test_a_bug_is_told_with_stage_and_partition(self, keywords, monkeypatch):
         def bug(self, ledger, partition):

@@ -17,6 +17,8 @@ from pipeline.numerics.datasets import swiss_roll
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
 SMALL = ("--n-neighbors", "8", "--n-landmarks", "60", "--cluster-kind", "serial")
+# Rows whose graph is in two components.
+TWO = np.vstack([np.arange(40.0)[:, None], np.arange(5000.0, 5040)[:, None]])
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,22 @@ def test_fit_and_status_name_a_column_that_dominates(trigpoint, tmp_path):
     value = json.loads(trigpoint("status", tmp_path / "run", "--json")[1])
     assert value["dominating_columns"]["columns"] == ["1"]
     assert json.loads(trigpoint(*told, "--json")[1])["figures"]["dominating_columns"] == value["dominating_columns"]
+
+
+@pytest.mark.filterwarnings("default::pipeline.errors.ComponentWarning")
+def test_fit_and_status_say_what_became_of_a_graph_in_pieces(trigpoint, tmp_path):
+    np.save(tmp_path / "x.npy", TWO)
+    told = ("fit", tmp_path / "x.npy", "--store", tmp_path / "run", *SMALL, "--n-components", 1)
+    line = "The neighbor graph is in 2 components (rows: 40, 40), joined by a link, the shortest there is."
+    for _ in range(2):
+        code, out, err = trigpoint(*told)
+        assert code == 0
+        assert err.startswith(f"warning: {line}")
+        assert line in out
+    _, out, err = trigpoint("status", tmp_path / "run")
+    assert (line in out, err) == (True, "")
+    found = json.loads(trigpoint("status", tmp_path / "run", "--json")[1])["components"]
+    assert (found["n_components"], found["n_bridges"], found["enough"]) == (2, 1, 40)
 
 
 def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoint, source, store, tmp_path):
@@ -157,7 +175,7 @@ def test_export_writes_the_file_it_is_told(trigpoint, store, tmp_path):
         (np.random.default_rng(0).normal(size=(90, 2)), ["--n-neighbors", "x"], "n_neighbors='x'"),
         (np.arange(90.0)[:, None] ** 3, ["--n-components", "80", "--n-landmarks", "90"], "positive eigenvalue"),
         (np.repeat(np.arange(4.0)[:, None], 50, axis=0), [], "4 distinct rows"),
-        (np.vstack([np.arange(40.0)[:, None], np.arange(5000.0, 5040)[:, None]]), [], "2 components, of sizes 40, 40"),
+        (TWO, ["--component-policy", "error"], "2 components, of sizes 40, 40"),
         (np.full((50, 2), 1e200), [], "leave double precision"),
         (np.empty((0, 3)), [], "empty"),
         (np.arange(9.0), [], "2 dimensions"),

@@ -21,7 +21,7 @@ def source(tmp_path_factory):
 
 def test_it_prints_tables_and_a_command_that_fits_as_recommended(trigpoint, source, tmp_path):
     store = tmp_path / "run"
-    told = ("--store", store, "--standardize", "--seed", 3, "--component-policy", "bridge", "--cluster-kind", "serial")
+    told = ("--store", store, "--standardize", "--seed", 3, "--component-policy", "error", "--cluster-kind", "serial")
     code, out, _ = trigpoint("study", source, *QUICK, *told)
     assert code == 0
     lines = out.splitlines()
@@ -36,7 +36,7 @@ def test_it_prints_tables_and_a_command_that_fits_as_recommended(trigpoint, sour
     assert code == 0
     fitted = json.loads(out)
     assert str(fitted["figures"]["n_landmarks"]) == command[command.index("--n-landmarks") + 1]
-    for part in (["--standardize"], ["--seed", "3"], ["--component-policy", "bridge"], ["--cluster-kind", "serial"]):
+    for part in (["--standardize"], ["--seed", "3"], ["--component-policy", "error"], ["--cluster-kind", "serial"]):
         place = command.index(part[0])
         assert command[place : place + len(part)] == part
 
@@ -94,7 +94,10 @@ def test_settings_come_from_a_file_those_of_the_fit_and_those_of_the_study(trigp
         (("--landmarks", "1201"), "landmarks=1201 is out of range; use one from 3 to 1200"),
         (("--selections", "best"), "selections='best'"),
         (("--input", "objects", "--method", "mds", "--metric", "a:b"), "input='objects' does not go with a study"),
-        (("--neighbors", "2", "--landmarks", "20"), "nothing can be compared. 2 neighbors: The neighbor graph has"),
+        (
+            ("--neighbors", "2", "--landmarks", "20", "--component-policy", "error"),
+            "nothing can be compared. 2 neighbors: The neighbor graph has",
+        ),
         (("--picture", "nowhere/x.png"), "nowhere/x.png must be a .png file in a folder that exists"),
     ],
 )
@@ -103,6 +106,13 @@ def test_bad_input_is_exit_code_2_in_words(trigpoint, source, given, words):
     assert code == 2
     assert out == ""
     assert words in " ".join(err.split())
+
+
+def test_a_graph_in_pieces_is_joined_as_in_a_run(trigpoint, source):
+    code, out, _ = trigpoint("study", source, "--neighbors", 2, "--landmarks", "20,60", "--repeats", 2)
+    assert code == 0
+    assert "Left out" not in out
+    assert "--component-policy" not in out
 
 
 def test_what_is_left_out_and_what_more_landmarks_would_do_is_said(trigpoint, tmp_path, rng):

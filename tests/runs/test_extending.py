@@ -7,7 +7,7 @@ from small import contents, extended, fitted
 
 from benchmarks.diagonal_weight import normals
 from pipeline import LandmarkIsomap, open_run
-from pipeline.errors import InvalidInputError, StoreError
+from pipeline.errors import ComponentWarning, InvalidInputError, StoreError
 from pipeline.jobs.extend import extend_batches
 from pipeline.jobs.refit import refit
 from pipeline.numerics.datasets import swiss_roll
@@ -179,12 +179,13 @@ def test_preprocessing_is_replayed(tmp_path, rng):
 def test_rows_near_a_dropped_component_are_nan_like_it(tmp_path):
     data = swiss_roll(4500, seed=0).points
     data[1000:1040] += 1000
-    fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", component_policy="largest")
+    with pytest.warns(ComponentWarning, match="the other 40 rows become NaN"):
+        fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", component_policy="largest")
     new = np.concatenate([data[990:1050] + 0.01, swiss_roll(600, seed=1).points])
     extended(tmp_path / "run", saved(tmp_path, "new.npy", new), tmp_path / "out")
     out = open_run(tmp_path / "out")
     isomap = LandmarkIsomap(8, 2, n_landmarks=70, component_policy="largest", random_state=0)
-    with pytest.warns(UserWarning, match="2 components"):
+    with pytest.warns(ComponentWarning, match="2 components"):
         expected = isomap.fit(data).transform(new)
     np.testing.assert_array_equal(np.flatnonzero(out.embedding("component")), np.arange(10, 50))
     for name in (*COORDINATES, "gap", "gap_rank"):

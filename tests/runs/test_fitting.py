@@ -12,7 +12,14 @@ from scipy.spatial import procrustes
 from small import SETTINGS, Counting, fitted, roll_file
 
 from pipeline import LandmarkIsomap, open_run
-from pipeline.errors import DisconnectedGraphError, InvalidInputError, LeaseHeldError, RecallWarning, StoreError
+from pipeline.errors import (
+    ComponentWarning,
+    DisconnectedGraphError,
+    InvalidInputError,
+    LeaseHeldError,
+    RecallWarning,
+    StoreError,
+)
 from pipeline.jobs.fit import STAGES, fit
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.settings import fit_settings
@@ -219,7 +226,8 @@ def test_rows_of_dropped_components_are_nan_with_a_flag(tmp_path):
     data = swiss_roll(4500, seed=0).points
     data[1000:1040] += 1000
     source = saved(tmp_path, data)
-    fitted(source, tmp_path / "run", component_policy="largest")
+    with pytest.warns(ComponentWarning, match="only the largest is embedded, the other 40 rows become NaN") as on_disk:
+        fitted(source, tmp_path / "run", component_policy="largest")
     opened = open_run(tmp_path / "run")
     component = opened.embedding("component")
     np.testing.assert_array_equal(np.flatnonzero(component), np.arange(1000, 1040))
@@ -227,8 +235,9 @@ def test_rows_of_dropped_components_are_nan_with_a_flag(tmp_path):
         rows = opened.embedding(name)
         np.testing.assert_array_equal(np.isnan(rows.reshape(4500, -1)).all(axis=1), component > 0)
     isomap = LandmarkIsomap(8, 2, n_landmarks=70, component_policy="largest", random_state=0)
-    with pytest.warns(UserWarning, match="2 components"):
+    with pytest.warns(ComponentWarning, match="2 components") as in_memory:
         expected = isomap.fit(data).embedding_
+    assert str(on_disk[0].message) == str(in_memory[0].message)
     kept = component == 0
     # The search is approximate here, so that a few edges may differ.
     assert procrustes(expected[kept], opened.embedding()[kept])[2] < 0.01**2
@@ -237,9 +246,11 @@ def test_rows_of_dropped_components_are_nan_with_a_flag(tmp_path):
 def test_bridges_join_components_as_in_memory(tmp_path):
     data = swiss_roll(4500, seed=0).points
     data[:500] += 1000
-    fitted(saved(tmp_path, data), tmp_path / "run", component_policy="bridge", recall=1)
-    with pytest.warns(UserWarning, match="2 components"):
+    with pytest.warns(ComponentWarning, match=r"rows: 4000, 500\), joined by a link.* n_neighbors=500 is") as on_disk:
+        fitted(saved(tmp_path, data), tmp_path / "run", recall=1)
+    with pytest.warns(ComponentWarning, match="2 components") as in_memory:
         expected = LandmarkIsomap(8, 2, n_landmarks=70, random_state=0).fit(data).embedding_
+    assert str(on_disk[0].message) == str(in_memory[0].message)
     found = up_to_sign(expected, open_run(tmp_path / "run").embedding())
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
@@ -249,8 +260,10 @@ def test_a_disconnected_graph_is_refused_and_the_work_done_is_kept(tmp_path):
     data[:500] += 1000
     source = saved(tmp_path, data)
     with pytest.raises(DisconnectedGraphError, match="2 components, of sizes 4000, 500"):
-        fitted(source, tmp_path / "run")
-    assert fitted(source, tmp_path / "run", component_policy="bridge").stages[0] == "components"
+        fitted(source, tmp_path / "run", component_policy="error")
+    with pytest.warns(ComponentWarning, match="2 components"):
+        again = fitted(source, tmp_path / "run")
+    assert again.stages[:4] == ["pieces", "links", "connecting", "components"]
 
 
 def test_missing_rows_are_refused_or_kept_out(tmp_path):

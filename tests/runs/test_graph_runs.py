@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.spatial import KDTree
 from small import extended, fitted
 
 from pipeline import open_run
-from pipeline.errors import DisconnectedGraphError, InvalidInputError
+from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
 from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
@@ -174,13 +175,15 @@ def pieces(tmp_path_factory):
     """A graph in three components, and a run on its largest."""
     folder = tmp_path_factory.mktemp("pieces")
     graph, large, small, alone = in_pieces()
-    fitted(saved(folder / "g.npz", graph), folder / "run", **ON_A_GRAPH, component_policy="largest")
+    with pytest.warns(ComponentWarning, match=r"rows: 300, 40, 1\); only the largest .* other 41 rows become NaN\.$"):
+        fitted(saved(folder / "g.npz", graph), folder / "run", **ON_A_GRAPH, component_policy="largest")
     return graph, (large, small, alone), folder
 
 
-def test_a_graph_in_pieces_is_refused_with_what_to_do(pieces, tmp_path):
+@pytest.mark.parametrize("policy", [{}, {"component_policy": "bridge"}, {"component_policy": "error"}], ids=str)
+def test_a_graph_in_pieces_is_refused_with_what_to_do(pieces, tmp_path, policy):
     with pytest.raises(DisconnectedGraphError, match=r"3 components, of sizes 300, 40, 1; .*Add the edges.*'largest'"):
-        fitted(pieces[2] / "g.npz", tmp_path / "run", **ON_A_GRAPH)
+        fitted(pieces[2] / "g.npz", tmp_path / "run", **ON_A_GRAPH, **policy)
 
 
 def test_only_the_largest_piece_is_embedded_if_that_is_wanted(pieces):
@@ -194,10 +197,11 @@ def test_only_the_largest_piece_is_embedded_if_that_is_wanted(pieces):
         assert np.isnan(np.delete(values, large, axis=0)).all()
 
 
-def test_bridges_are_refused_before_anything_runs(roads, tmp_path):
-    with pytest.raises(InvalidInputError, match=r"component_policy='bridge' needs .* a graph has no points"):
-        fitted(roads[1], tmp_path / "run", **ON_A_GRAPH, component_policy="bridge")
-    assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize("policy", ["error", "bridge", "largest"])
+def test_of_a_graph_in_one_piece_the_policy_says_nothing(roads, tmp_path, policy):
+    store = shutil.copytree(roads[2], tmp_path / "run")
+    assert fitted(roads[1], store, **ON_A_GRAPH, component_policy=policy).stages == []
+    assert published(store) == published(roads[2])
 
 
 def test_edges_of_no_length_are_edges_and_a_graph_of_nothing_else_is_refused(tmp_path):

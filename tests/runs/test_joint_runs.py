@@ -7,7 +7,7 @@ from edit_distance import levenshtein
 from scipy.spatial.distance import cdist
 from small import extended, fitted
 
-from flows.reports import batch_report, extension_summary
+from flows.batch_reports import batch_report, extension_summary
 from pipeline import open_run
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.extension import joint_restricted_reconstruction

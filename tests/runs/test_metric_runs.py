@@ -7,7 +7,7 @@ import pytest
 from small import extended, fitted
 
 from pipeline import LandmarkIsomap, open_run
-from pipeline.errors import InvalidInputError
+from pipeline.errors import ComponentWarning, InvalidInputError
 from pipeline.jobs.invert import invert
 from pipeline.jobs.portable import export_model
 from pipeline.jobs.refit import refit
@@ -113,9 +113,11 @@ def test_kernel_isomap_and_bridges_on_disk(tmp_path):
     rng = np.random.default_rng(5)
     blobs = np.concatenate([rng.normal(center, 0.05, size=(400, 6)) for center in 2 * np.eye(6)[:3]])
     settings = {"method": "kernel-isomap", "metric": "correlation", "n_landmarks": 60, "component_policy": "bridge"}
-    fitted(saved(tmp_path / "x.npy", blobs), tmp_path / "run", **settings)
-    with pytest.warns(UserWarning, match="3 components"):
+    with pytest.warns(ComponentWarning, match=r"rows: 400, 400, 400\), joined by 2 links, .*n_neighbors=") as on_disk:
+        fitted(saved(tmp_path / "x.npy", blobs), tmp_path / "run", **settings)
+    with pytest.warns(ComponentWarning, match="3 components") as in_memory:
         isomap = LandmarkIsomap(8, 2, random_state=0, **settings).fit(blobs)
+    assert str(on_disk[0].message) == str(in_memory[0].message)
     assert difference(open_run(tmp_path / "run").embedding("projection"), isomap.embedding_) <= 1e-5
 
 

@@ -7,7 +7,7 @@ from small import extended, fitted
 
 from benchmarks.new_edges import cases, placement_error
 from pipeline import LandmarkIsomap, open_run
-from pipeline.errors import InvalidInputError
+from pipeline.errors import ComponentWarning, InvalidInputError
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
 from pipeline.numerics.datasets import swiss_roll
@@ -80,13 +80,14 @@ def test_components_that_are_dropped_take_nobody(tmp_path):
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(size=(900, 3)), rng.normal(size=(60, 3)) + 40])
     settings = {"n_neighbors": 8, "n_landmarks": 40, "component_policy": "largest"}
-    fitted(saved(tmp_path / "rows.npy", rows), tmp_path / "run", **settings)
+    with pytest.warns(ComponentWarning, match=r"rows: 900, 60\); only the largest is embedded, the other 60 rows"):
+        fitted(saved(tmp_path / "rows.npy", rows), tmp_path / "run", **settings)
     new = np.concatenate([rng.normal(size=(100, 3)), rng.normal(size=(20, 3)) + 40])
     extended(tmp_path / "run", saved(tmp_path / "new.npy", new), tmp_path / "out")
     found = open_run(tmp_path / "out").embedding("projection")
     assert np.isnan(found[100:]).all()
     assert np.isfinite(found[:100]).all()
-    with pytest.warns(match="dropped"):
+    with pytest.warns(ComponentWarning, match="the other 60 rows become NaN"):
         isomap = LandmarkIsomap(8, 2, n_landmarks=40, component_policy="largest", random_state=0).fit(rows)
     np.testing.assert_allclose(found[:100], isomap.transform(new[:100]), atol=1e-4)
 

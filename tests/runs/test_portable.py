@@ -9,7 +9,7 @@ from small import Counting, contents, extended, fitted
 from snapshots import bury_the_holder, committed, snapshots_of
 
 from pipeline import open_run
-from pipeline.errors import InvalidInputError, StageError, StoreError
+from pipeline.errors import ComponentWarning, InvalidInputError, StageError, StoreError
 from pipeline.jobs.portable import STAGES, export_model
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.geodesics.shortest_paths import PathSearch
@@ -233,7 +233,8 @@ def test_rows_near_a_dropped_component_are_still_known(tmp_path):
     data[1000:1040] += 1000
     for i in range(10):
         data[2000 + 9 * i : 2009 + 9 * i] = np.random.default_rng(i).normal(size=(9, 3)) - [1000 + 100 * i, 0, 0]
-    fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", component_policy="largest")
+    with pytest.warns(ComponentWarning, match="12 components .* the other 130 rows become NaN"):
+        fitted(saved(tmp_path, "data.npy", data), tmp_path / "run", component_policy="largest")
     labels = open_run(tmp_path / "run").embedding("component")
     assert labels.max() == 11
     exported(tmp_path / "run", tmp_path / "model", 300)

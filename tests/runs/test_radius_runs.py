@@ -1,5 +1,7 @@
 """Runs on disk whose graph joins all points within a radius: exactly those, whatever the cells; and new points."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -9,7 +11,7 @@ from sklearn.manifold import Isomap
 from small import extended, fitted
 
 from pipeline import open_run
-from pipeline.errors import DisconnectedGraphError, InvalidInputError
+from pipeline.errors import ComponentWarning, DisconnectedGraphError, InvalidInputError
 from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.portable import export_model
@@ -205,8 +207,9 @@ def scattered(tmp_path):
 
 def test_a_point_without_neighbors_is_a_component_of_its_own(scattered, tmp_path):
     with pytest.raises(DisconnectedGraphError, match=r"3 components, of sizes 300, 30, 1; .*Raise radius"):
-        fitted(scattered[1], tmp_path / "run", radius=0.2)
-    fitted(scattered[1], tmp_path / "run", radius=0.2, component_policy="largest")
+        fitted(scattered[1], tmp_path / "run", radius=0.2, component_policy="error")
+    with pytest.warns(ComponentWarning, match="the other 31 rows become NaN. A larger radius may connect them"):
+        fitted(scattered[1], tmp_path / "run", radius=0.2, component_policy="largest")
     opened = open_run(tmp_path / "run")
     assert opened.embedding("component").tolist() == [0] * 300 + [1] * 30 + [2]
     np.testing.assert_array_equal(np.isnan(opened.embedding()).any(axis=1), np.arange(331) >= 300)
@@ -217,7 +220,10 @@ def test_a_point_without_neighbors_is_a_component_of_its_own(scattered, tmp_path
 
 def test_bridges_lead_to_points_without_neighbors(scattered, tmp_path):
     points, file = scattered
-    fitted(file, tmp_path / "run", radius=0.2, component_policy="bridge")
+    with pytest.warns(ComponentWarning, match=r"joined by 2 links, .* radius=6\.\d+ is enough to connect") as told:
+        fitted(file, tmp_path / "run", radius=0.2)
+    enough = float(re.search(r"radius=(\S+)", str(told[0].message)).group(1))
+    fitted(file, tmp_path / "whole", radius=enough, component_policy="error")
     opened = open_run(tmp_path / "run")
     assert np.isfinite(opened.embedding()).all()
     assert opened.embedding("nearest")[-1] == pytest.approx(cdist(points[-1:], points[:-1]).min())

@@ -11,7 +11,7 @@ from rolls import N_NEW, N_OLD, copied, fitted_portions, published, refitted, sa
 from small import SETTINGS, Counting, contents, fitted
 
 from pipeline import open_run
-from pipeline.errors import InvalidInputError, StoreError
+from pipeline.errors import ComponentWarning, InvalidInputError, StoreError
 from pipeline.fanout.execution import executor
 from pipeline.jobs.fit import fit
 from pipeline.jobs.refit import prepare_refit
@@ -273,6 +273,9 @@ def test_landmarks_that_are_not_embedded_again_are_too_few(tmp_path):
     """The new rows are far away and more than the old: they are the largest component now."""
     points = swiss_roll(1500, seed=0).points
     fitted(saved(tmp_path / "old.npy", points[:500]), tmp_path / "run", component_policy="largest", n_landmarks=40)
-    with pytest.raises(InvalidInputError, match=r"only 0 of the 40 landmarks .* 3 are needed"):
+    with (
+        pytest.warns(ComponentWarning, match=r"rows: 1000, 500\); only the largest is embedded, the other 500 rows"),
+        pytest.raises(InvalidInputError, match=r"only 0 of the 40 landmarks .* 3 are needed"),
+    ):
         refitted(tmp_path / "run", saved(tmp_path / "new.npy", points[500:] + 1000))
     assert open_run(tmp_path / "run").version == "1"

@@ -38,6 +38,7 @@ from pipeline.stages.graph.graph import (
     lists_of_group,
     nearest_of_nodes,
 )
+from pipeline.stages.graph.pairs import Pairs
 from pipeline.stages.graph.partition import OrderedNodes
 from pipeline.stages.graph.rows import LOADED, between_landmarks, connected_graph, row_batches
 from pipeline.stages.providers.provider import (
@@ -50,7 +51,7 @@ from pipeline.stages.providers.provider import (
     Provider,
 )
 from pipeline.stages.space import GraphSpace
-from pipeline.stages.stage import Outcome
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -110,7 +111,7 @@ class GeodesicRows(_Grouped):
             "model": Lineage(1, {}, (rows,)),
             "embed": Lineage(3, {"exponent": self.unit, **as_new}, (self.neighbors.ledger.digest, rows)),
             "calibrate": Lineage(1, {"exponent": self.unit, **as_new}, (rows,)),
-            "evaluate": Lineage(3, {}, (self.ordered.ledger.digest,)),
+            "evaluate": Lineage(4, {}, (self.ordered.ledger.digest,)),
         }
         return of_stages[stage]
 
@@ -175,6 +176,9 @@ class GeodesicRows(_Grouped):
     @property
     def n_columns(self) -> int:
         return 1 if self.cells is None else int(self.ordered.figures["n_columns"])
+
+    def pairs_stage(self, embedded: Outcome, seed: int) -> Stage | None:
+        return Pairs(self.ordered, self.graph, self.components, embedded, self.n_landmarks, seed)
 
     def neighbor_distances(self, wanted: int, seed: int) -> FloatArray | None:
         """Of nodes drawn by their first rows, so that the sample does not depend on how rows are cut."""

@@ -21,7 +21,7 @@ from pipeline.numerics.landmarks.sampling import calibrating, drawn
 from pipeline.numerics.mds import Model
 from pipeline.sources.partitions import RowPartitions
 from pipeline.stages.exchange import EXCHANGE_BYTES, gathered
-from pipeline.stages.stage import Outcome
+from pipeline.stages.stage import Outcome, Stage
 from pipeline.store.ledger import StageLedger
 from pipeline.types import AnyArray, BoolArray, FloatArray, IntArray, Json
 
@@ -144,6 +144,14 @@ class Provider(ABC):
         """How many coordinates points have."""
         return 1
 
+    def pairs_stage(self, embedded: Outcome, seed: int) -> Stage | None:
+        """The stage that finds dissimilarities between sampled points, where they take long; None where not."""
+        return None
+
+    def apart(self, sources: IntArray, targets: IntArray, partitions: RowPartitions) -> FloatArray | None:
+        """Dissimilarities (s, p) of some points to others; None where only those to landmarks are to be had."""
+        return None
+
     def neighbor_distances(self, wanted: int, seed: int) -> FloatArray | None:
         """Distances (s, k), rising, of about so many points to the k nearest of all others; None if not known."""
         return None
@@ -196,7 +204,7 @@ class RowProvider(Provider):
         """Dissimilarities (p, p) between some new rows, rising."""
 
     def lineage(self, stage: str) -> Lineage:
-        versions, marks = {"embed": 2, "evaluate": 4, "joint": 3}, {} if stage == "joint" else {"direct": True}
+        versions, marks = {"embed": 2, "evaluate": 5, "joint": 3}, {} if stage == "joint" else {"direct": True}
         inputs = () if stage in ("calibrate", "evaluate") else tuple(self.identity)
         return Lineage(versions.get(stage, 1), marks, inputs)
 

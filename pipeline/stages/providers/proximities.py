@@ -236,6 +236,12 @@ class PrecomputedRows(RowProvider):
         exponent = int(np.frexp(self.scanned.figures["largest"])[1])
         return 0 if self.affinity else exponent // 2 if self.similarities else exponent
 
+    def apart(self, sources: IntArray, targets: IntArray, partitions: RowPartitions) -> FloatArray | None:
+        is_square = self.source.n_landmarks == self.source.n_points
+        if self.similarities or self.affinity or not is_square:
+            return None
+        return np.ldexp(self.source.entries(sources, targets), -self.exponent)
+
     def read(self, start: int, stop: int) -> tuple[AnyArray, BoolArray]:
         return self._measured(start, stop), np.ones(stop - start, dtype=np.bool_)
 

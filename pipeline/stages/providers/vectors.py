@@ -71,27 +71,31 @@ class VectorRows(RowProvider):
 
     def measured(self, points: AnyArray) -> FloatArray:
         """Dissimilarities (p, m) of points (p, D) in the run's units to the landmarks."""
-        return self.apart(points, self._points)
+        return self._apart(points, self._points)
 
     def between_rows(self, rows: IntArray) -> FloatArray:
         points = self.data.read(int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
-        return self.apart(points, points)
+        return self._apart(points, points)
 
     def points(self, numbers: IntArray, partitions: RowPartitions) -> AnyArray | None:
         return points_of_rows(self.data, partitions, numbers) if self.metric == "euclidean" else None
 
     @property
     def n_columns(self) -> int:
-        return self.data.n_columns if self.metric == "euclidean" else 1
+        return self.data.n_columns
+
+    def apart(self, sources: IntArray, targets: IntArray, partitions: RowPartitions) -> FloatArray | None:
+        points = (points_of_rows(self.data, partitions, numbers) for numbers in (sources, targets))
+        return self._apart(*points)
 
     def nystrom(self, model: Model, numbers: IntArray, partitions: RowPartitions) -> Json:
         if not isinstance(model, NystromPlacer):
             return {}
         points = points_of_rows(self.data, partitions, numbers)
-        lengths = self.between(), self.measured(points), self.apart(points, points)
+        lengths = self.between(), self.measured(points), self._apart(points, points)
         return {"nystrom_error": nystrom_error(*(np.exp(-model.gamma * apart**2) for apart in lengths))}
 
-    def apart(self, points: AnyArray, others: AnyArray) -> FloatArray:
+    def _apart(self, points: AnyArray, others: AnyArray) -> FloatArray:
         """Dissimilarities (p, q) between points (p, D) and others (q, D) in the run's units."""
         if self.kernel is not None:
             return self._kernel.dissimilarities(points, others)
