@@ -132,7 +132,7 @@ def test_rows_of_one_direction_are_nothing_to_embed(rows):
 def test_a_bridge_is_as_long_as_the_metric_has_it(metric):
     rng = np.random.default_rng(2)
     blobs = np.concatenate([rng.normal(center, 0.05, size=(40, 4)) for center in (np.eye(4)[0] * 3, np.eye(4)[1] * 3)])
-    with pytest.warns(ComponentWarning, match=r"2 components \(rows: 40, 40\), joined by a link, the shortest there is"):
+    with pytest.warns(ComponentWarning, match=r"2 components \(rows: 40, 40\), joined by a link, the shortest there"):
         fitted = LandmarkIsomap(5, 2, n_landmarks=80, metric=metric, random_state=0).fit(blobs)
     between = lengths_between(blobs, blobs, metric)
     lengths = fitted._space.to_landmarks[:40, fitted.landmark_indices_ >= 40]

@@ -8,8 +8,8 @@ from pipeline.numerics.agreement import Pairs, residual_variances, stress
 from pipeline.numerics.dimension import Dimension, described_dimension, dimension_of_points, intrinsic_dimension
 from pipeline.numerics.extension.placement import answers_of
 from pipeline.numerics.landmarks.sampling import MOST_HELD_OUT
-from pipeline.numerics.mds import LandmarkModel, Model, moments_of, project_moments
-from pipeline.numerics.models.catalog import with_components
+from pipeline.numerics.mds import LandmarkModel, Model
+from pipeline.numerics.models.further import MOST_EMBEDDED_AGAIN, further
 from pipeline.numerics.statistics import (
     continuity,
     gap_counts,
@@ -31,9 +31,6 @@ SAMPLE_BYTES = 1 << 27
 N_SOURCES = 64
 # Points that a kernel is compared between.
 MOST_COMPARED = 500
-# Residual variance is also found for so many components, and for so many more than are fitted, if landmarks are not too
-# many to embed a second time: less than a second, and 160 MB.
-SHOWN_COMPONENTS, MORE_COMPONENTS, MOST_EMBEDDED_AGAIN = 10, 2, 2000
 # Points whose nearest neighbors say how many dimensions the data has.
 MOST_IN_DIMENSION = 20_000
 
@@ -205,16 +202,14 @@ class Evaluate(PlacingStage, SingleStage):
         them."""
         if not isinstance(model, LandmarkModel):
             return {}
-        d, found = model.n_components, np.empty(0)
-        most = min(model.n_positive, max(SHOWN_COMPONENTS, d + MORE_COMPONENTS))
-        if most > d and model.n_landmarks <= MOST_EMBEDDED_AGAIN:
-            further = with_components(model, self.placing.provider.between(), most)
-            coordinates = project_moments(further, moments_of(further, lengths))
-            seen = Pairs(lengths.T, further.coordinates, coordinates, len(lengths))
+        larger, found = further(model, self.placing.provider.between, lengths), list[float]()
+        if larger is not None:
+            of_landmarks, coordinates = larger
+            seen = Pairs(lengths.T, of_landmarks, coordinates, len(lengths))
             if apart is not None:
                 seen = Pairs(apart, coordinates[sources], coordinates[self._targets], self._n_points)
-            found = np.array([estimate.value for estimate in residual_variances(seen)[d:]])
-        return {"residual_variance_beyond": found.tolist()}
+            found = [estimate.value for estimate in residual_variances(seen)[model.n_components :]]
+        return {"residual_variance_beyond": found}
 
     def _neighborhoods(self, projection: AnyArray) -> Json:
         provider, every = self.placing.provider, self._every

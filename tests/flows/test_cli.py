@@ -22,7 +22,9 @@ def trigpoint(*arguments, cwd=None):
     return subprocess.run([COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
 
 
-@pytest.mark.parametrize("kind", ["serial", *(pytest.param(kind, marks=pytest.mark.cluster) for kind in ("auto", "local"))])
+@pytest.mark.parametrize(
+    "kind", ["serial", *(pytest.param(kind, marks=pytest.mark.cluster) for kind in ("auto", "local"))]
+)
 def test_demo_unrolls_the_sheet_draws_it_and_says_what_to_try(tmp_path, kind):
     result = trigpoint("demo", "--n-points", "6000", "--cluster-kind", kind, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
