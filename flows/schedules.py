@@ -196,8 +196,11 @@ def _require_deployed(schedule: ScheduleSettings, present: dict[str, bool]) -> N
 
 def _target(flow: str, file: Path, schedule: ScheduleSettings) -> Target:
     settings = job_settings(MODELS[flow], {}, file)
-    # What the file says, and not the defaults, which belong to the version that runs.
+    # What the file says, and not the defaults, which belong to the version that runs; but for what a change of the
+    # defaults would replace or refuse unseen.
     given = _placed(settings.model_dump(mode="json", exclude_unset=True), PATHS)
+    if isinstance(settings, FitSettings):
+        given = {"component_policy": settings.component_policy, "on_changed_source": "version"} | given
     if "cluster" in given:
         given["cluster"] = _placed(given["cluster"], CERTIFICATES)
     return Target(flow, given["store"], {"settings": given}, schedule.schedule_of(flow))

@@ -121,6 +121,15 @@ class Method:
     judged_by: str = "variance"
 
 
+# Neighbors by default.
+N_NEIGHBORS = 10
+
+
+def fewer_neighbors(n_neighbors: int, n_points: int) -> int:
+    """The number of neighbors asked for; if it is the default, no more than so many points have."""
+    return max(1, min(n_neighbors, n_points - 1)) if n_neighbors == N_NEIGHBORS else n_neighbors
+
+
 _ALONG_PATHS = Method(
     CLASSICAL,
     (VECTORS, GRAPH),

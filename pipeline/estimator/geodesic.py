@@ -1,7 +1,7 @@
 """Methods that measure along a graph: of the nearest neighbors, of all within a radius, or one that is given."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from pipeline.estimator.base import (
 )
 from pipeline.estimator.paths import Entry, GeodesicSpace, GivenEdges
 from pipeline.estimator.settings import Settings
-from pipeline.methods import BOTH, DIRECTIONAL
+from pipeline.methods import BOTH, DIRECTIONAL, fewer_neighbors
 from pipeline.numerics import checks
 from pipeline.numerics.directions import edge_lengths, reach_of, require_directions, unit_points
 from pipeline.numerics.geodesics.components import (
@@ -181,6 +181,7 @@ def _network_of_points(settings: Settings, X: AnyArray, n_threads: int) -> Netwo
     n = len(points.points)
     where = f"X has {n} distinct rows"
     if settings.radius is None:
+        settings = replace(settings, n_neighbors=fewer_neighbors(settings.n_neighbors, n))
         checks.integer_in_range("n_neighbors", settings.n_neighbors, 1, n - 1, where)
     settings.landmark_count(n, where)
     edges, reach = _graph_of_points(settings, points, n_threads)
@@ -261,7 +262,8 @@ def _entry(settings: Settings, network: Network, kept: IntArray) -> Entry:
         takers = None
         if settings.new_edges == BOTH and network.reach is not None:
             takers = TakerSearch(search.points, network.reach[kept], metric)
-        return NearPoints(*known, settings.n_neighbors, takers=takers)
+        k = fewer_neighbors(settings.n_neighbors, len(points))
+        return NearPoints(*known, k, takers=takers)
     return NearPoints(*known, 1, RadiusSearch(search.points), _reach(settings, exponent))
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
+from pipeline.errors import InvalidInputError
 from pipeline.jobs.job import Done, Job, Runner, Way, require_apart
 from pipeline.jobs.measured import ALONG_NEIGHBORS, measured, measuring_stages
 from pipeline.jobs.plan import Plan, assumed, fit_shape, method_choice, planned
@@ -22,9 +23,14 @@ from pipeline.stages.landmarks import AutomaticComponents, LandmarkCounts, Model
 from pipeline.stages.publish import Publish
 from pipeline.stages.stage import Cost, Outcome, Stage, Watch, costs_of
 from pipeline.stages.validate import Validate
+from pipeline.store import run
+from pipeline.store.backend import Backend
+from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
 # What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
+# Settings that choose what of the data is used.
+CHOOSING = ("input", "key", "columns", "exclude", "missing")
 EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
 STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
 # Stages that a fit has only if a setting, or its data, asks for them.
@@ -79,7 +85,50 @@ class FitJob(Job):
         return self.plan.seconds
 
     def stages(self, done: Runner) -> None:
-        chain(self.settings, self.source, done)
+        """Every stage of a fit; other data than the store has is refused before anything but the scan is computed."""
+
+        def checked(stage: Stage) -> Outcome:
+            outcome = done(stage)
+            if stage.name == Validate.name:
+                self._require_same_data(outcome)
+            return outcome
+
+        chain(self.settings, self.source, checked)
+
+    def version_of(self, store: Backend, outcomes: dict[str, Outcome]) -> str | None:
+        """Other data makes a version of its own, beside those that are published."""
+        states = run.states(store)
+        if not states or not self._is_other_data(outcomes[Validate.name]):
+            return self.version
+        return run.free_name(1 + max(map(run.version_number, states)), map(run.version_name, states))
+
+    def _require_same_data(self, scanned: Outcome) -> None:
+        if self.settings.on_changed_source == "version" or not self._is_other_data(scanned):
+            return
+        store = scanned.ledger.store
+        published = run.states(store)[-1]
+        n_rows, name = int(published["source"]["n_rows"]), run.version_name(published)
+        raise InvalidInputError(
+            f"{self.settings.source} is not the data that version {name!r} in {store} was fitted on ({n_rows:,} rows; "
+            f"now {n_points(self.source):,}, or of other content). Nothing was replaced: fit into another store, or "
+            "publish the result as the next version with --on-changed-source version."
+        )
+
+    def _is_other_data(self, scanned: Outcome) -> bool:
+        """Whether no version in the store is of this data, though they choose the same parts of it."""
+        store, content = scanned.ledger.store, scanned.figures["content"]
+        chosen = self.settings.of_results()
+        alike = [
+            state
+            for state in run.states(store)
+            if all(state["settings"].get(name) == chosen.get(name) for name in CHOOSING)
+        ]
+        contents = [
+            StageLedger(store, scanned.ledger.stage, state["stages"][scanned.ledger.stage]["digest"]).finished() or {}
+            for state in alike
+            if scanned.ledger.stage in state["stages"]
+        ]
+        return bool(contents) and content not in [figures.get("content") for figures in contents]
 
     def manifest(self, outcomes: dict[str, Outcome]) -> Json:
         found = outcomes.get(AutomaticComponents.name)

@@ -88,6 +88,10 @@ class Job(ABC):
         no plan is made."""
         return None
 
+    def version_of(self, store: Backend, outcomes: dict[str, Outcome]) -> str | None:
+        """The name to publish under; None for the next number, if the store has versions."""
+        return self.version
+
     def check_again(self, store: Backend) -> None:  # noqa: B027  most jobs need none
         """Refuse to go on if the store has changed since the job was prepared; called with the lease held."""
 
@@ -110,7 +114,7 @@ class Job(ABC):
                 run.write_plan(store, planned)
             outcomes = self._outcomes(held, watch, execute, around)
             ledgers = [outcome.ledger for outcome in outcomes.values()]
-            published = run.publish(store, self.manifest(outcomes), ledgers, self.version)
+            published = run.publish(store, self.manifest(outcomes), ledgers, self.version_of(store, outcomes))
             self.tidy(store)
         return Done(outcomes, published)
 

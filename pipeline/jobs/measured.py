@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline.jobs.batches import AnyBatch, fitted_settings, own_key_of
 from pipeline.jobs.job import Runner
 from pipeline.jobs.plan import assumed, cut_rows, evaluated_count, kernel_choice, landmark_count, planned_landmarks
-from pipeline.methods import BOTH, METHODS, OWN, SIMILARITIES
+from pipeline.methods import BOTH, METHODS, OWN, SIMILARITIES, fewer_neighbors
 from pipeline.settings import ExtendSettings, FitSettings
 from pipeline.sources.graphs import GraphSource, NewNodes
 from pipeline.sources.inputs import AnySource, as_table, comparison_of, partitions_of
@@ -219,7 +219,7 @@ def _joined_points(settings: FitSettings, data: PreparedSource, cut: RowPartitio
         probes = done(graph.RadiusProbes(cells, ordered, *within))
         edges = done(graph.RadiusGraph(cells, ordered, probes, *within))
         return Joined(cells, ordered, edges, edges, cut, exponent, "radius", metric)
-    k = settings.n_neighbors
+    k = fewer_neighbors(settings.n_neighbors, int(ordered.figures["n_nodes"]))
     probes = done(graph.Probes(cells, ordered, k, seed, settings.recall))
     neighbors = done(graph.Neighbors(cells, ordered, probes, k, seed, metric))
     edges = done(graph.Graph(ordered, neighbors))

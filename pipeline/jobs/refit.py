@@ -60,6 +60,9 @@ class RefitJob(FitJob):
         if run.read_manifest(store) != self.published:
             raise StoreError(f"{store} was published to at this moment; run the same command again.")
 
+    def version_of(self, store: Backend, outcomes: dict[str, Outcome]) -> str | None:
+        return self.version
+
     def manifest(self, outcomes: dict[str, Outcome]) -> Json:
         return {**super().manifest(outcomes), "registered_to": self.base}
 

@@ -214,6 +214,12 @@ class FitSettings(MethodSettings, JobSettings):
 
     source: str = required(DATA, "The data: .npy, .npz, Zarr, Parquet, CSV, TSV or text.")
     store: str = required(DATA, "Folder of the run, created if needed. Rerun the same command to resume.")
+    on_changed_source: Literal["refuse", "version"] = option(
+        DATA,
+        "refuse",
+        "What to do with other data than a version in the store has: refuse it, or publish the result as the next "
+        "version.",
+    )
     key: str | None = option(DATA, None, "Name of the array in a .npz file or Zarr group.")
     columns: tuple[str, ...] | None = option(
         DATA, None, "Columns to use, by name, number or range of numbers (0-9), separated by commas."
@@ -312,7 +318,7 @@ class FitSettings(MethodSettings, JobSettings):
         """Settings that results depend on, for the manifest. Later ones are named only if they are set, so that runs
         without them are named as before."""
         unset = {name for name in LATER if not dict(self.changed([name]))}
-        without = {"source", "store", "cluster", *unset}
+        without = {"source", "store", "cluster", "on_changed_source", *unset}
         values = self.model_dump(mode="json", exclude=without)
         return {**values, "landmark_selection": self.selection}
 
@@ -325,7 +331,7 @@ class FitSettings(MethodSettings, JobSettings):
             )
         rows = f"the source has {n_rows} rows"
         if methods.uses(self.method, "n_neighbors") and self.input != methods.GRAPH and self.radius is None:
-            _require_range("n_neighbors", self.n_neighbors, 1, n_rows - 1, rows)
+            _require_range("n_neighbors", methods.fewer_neighbors(self.n_neighbors, n_rows), 1, n_rows - 1, rows)
         _require_range("n_components", self.least_components, 1, n_rows - 1, rows)
         if self.n_landmarks != "auto":
             why = f"more than n_components{', with spread by 2' * self.spread}, and {rows}"

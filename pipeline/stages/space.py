@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from pipeline.errors import InvalidInputError, StoreError
+from pipeline.methods import fewer_neighbors
 from pipeline.numerics.extension.placement import Answers, answers_of
 from pipeline.numerics.extension.spread import SPREAD
 from pipeline.numerics.mds import LandmarkModel, Model
@@ -155,7 +156,7 @@ class GraphSpace(Space):
         """How many neighbors a point has: n_neighbors, or the mean where lists are ragged."""
         figures = self.stages["graph"].figures
         mean = figures.get("mean_neighbors")
-        return int(self.settings["n_neighbors"]) if mean is None else math.ceil(mean)
+        return fewer_neighbors(int(self.settings["n_neighbors"]), self.n_nodes) if mean is None else math.ceil(mean)
 
     @property
     def n_probes(self) -> int:

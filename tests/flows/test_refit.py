@@ -139,6 +139,31 @@ def test_gc_keeps_versions_until_it_is_told_otherwise(trigpoint, twice):
     assert trigpoint("gc", twice, "--keep-versions", 0)[0] == 2
 
 
+@pytest.mark.filterwarnings("ignore::pipeline.errors.ComponentWarning")
+def test_a_version_whose_graph_is_in_more_pieces_than_before_is_told(trigpoint, tmp_path):
+    """Not one that has as many, nor the first."""
+    points = swiss_roll(700, seed=0).points
+    for name, rows in (("old", points[:500]), ("far", points[500:600] + 1000), ("more", points[600:])):
+        np.save(tmp_path / f"{name}.npy", rows)
+    store, small = tmp_path / "run", ("--n-neighbors", 8, "--n-landmarks", 40)
+    assert "more pieces" not in trigpoint("fit", tmp_path / "old.npy", "--store", store, *small, *SERIAL)[1]
+    code, out, _ = trigpoint("refit", store, "--new", tmp_path / "far.npy", *SERIAL)
+    assert code == 0
+    assert re.search(
+        "\nThe graph is in more pieces than that of version 1: 1 links? joins? them, where it had 0.\n", out
+    )
+    code, out, _ = trigpoint("refit", store, "--new", f"{tmp_path / 'far.npy'},{tmp_path / 'more.npy'}", *SERIAL)
+    assert (code, "more pieces" in out) == (0, False)
+
+
+def test_the_version_before_may_be_gone_when_the_same_refit_is_asked_for_again(trigpoint, runs, twice):
+    assert trigpoint("gc", twice, "--keep-versions", 1)[0] == 0
+    assert open_run(twice).versions == ["2"]
+    code, out, err = trigpoint("refit", twice, "--new", runs.new, *SERIAL)
+    assert (code, err) == (0, "")
+    assert "nothing was computed" in out
+
+
 def test_gc_leaves_nothing_of_a_refit_that_is_not_published(trigpoint, runs, twice):
     """Also of its registration."""
     fit_here(fit_settings({"source": str(runs.old), "store": str(twice), "n_neighbors": 8, "n_landmarks": 60}))

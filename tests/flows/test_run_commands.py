@@ -75,7 +75,7 @@ def test_fit_and_status_name_a_column_that_dominates(trigpoint, tmp_path):
     assert json.loads(trigpoint(*told, "--json")[1])["figures"]["dominating_columns"] == value["dominating_columns"]
 
 
-@pytest.mark.filterwarnings("default::pipeline.errors.ComponentWarning")
+@pytest.mark.filterwarnings("always::pipeline.errors.ComponentWarning")
 def test_fit_and_status_say_what_became_of_a_graph_in_pieces(trigpoint, tmp_path):
     np.save(tmp_path / "x.npy", TWO)
     told = ("fit", tmp_path / "x.npy", "--store", tmp_path / "run", *SMALL, "--n-components", 1)
