@@ -68,11 +68,14 @@ def _joint_lines(joint: Json) -> list[str]:
 
 
 def _verdict(drift: Json) -> str:
+    if drift.get("were_fitted"):
+        return "Most of these rows were fitted: they say nothing of how new rows compare."
     drifting = [name for name, column in drift["columns"].items() if column["drifts"]]
+    # What all columns together may raise a false alarm at, shared out among them.
+    level = f"each column tested at level {drift['level'] / len(drift['columns']):.2g}"
     if drifting:
-        told_by = " and ".join(drifting)
-        return f"These rows are not like the fitted ones, by their {told_by}, at level {drift['level']:.2g}."
-    return f"These rows are like the fitted ones, at level {drift['level']:.2g}."
+        return f"These rows are not like the fitted ones, by their {' and '.join(drifting)} ({level})."
+    return f"These rows are like the fitted ones ({level})."
 
 
 def drifted_words(report: Json) -> str:

@@ -29,6 +29,11 @@ from pipeline.types import FloatArray, IntArray, Json
 NOT_WATCHED = ("multiplier", SPREAD)
 
 
+# Of a batch, the share of rows that are the same as fitted ones, in all and beyond what is usual, for it to be no batch
+# of new ones.
+MOSTLY_FITTED, BEYOND_USUAL = 0.5, 0.25
+
+
 class NewRows(PlacingStage):
     """A stage of new rows. Where their provider has not read the space that they are placed in, the stage does."""
 
@@ -62,20 +67,39 @@ class Place(NewRows):
         names = provider.write(ledger, partition, self.placing.partitions, placed.numbers, arrays)
         trust, counts = placed.trust[placed.kept], placed.counts[placed.kept]
         names += write_watched(ledger, partition, self.space.calibration, trust, counts)
-        return {"n_placed": int(counts.sum())}, names
+        return {"n_placed": int(counts.sum()), "n_fitted": self._n_fitted(trust, counts)}, names
 
     def finish(self, ledger: StageLedger, figures: dict[int, Json]) -> tuple[Json, list[str]]:
         groups, margins = sorted(figures), self.space.stages["calibrate"].figures["margins"]
         drift = drift_of(ledger, groups, self.space.calibration, margins, self.level)
-        report = {"n_placed": total(figures, "n_placed"), "drift": drift}
+        n_placed, n_fitted = total(figures, "n_placed"), total(figures, "n_fitted")
+        if were_fitted(n_fitted, n_placed, self.space.calibration.get("nearest")):
+            # What was fitted says nothing of what is new.
+            drift |= {"were_fitted": True, "drifts": False}
+        report = {"n_placed": n_placed, "n_fitted": n_fitted, "drift": drift}
         if self.placing.provider.in_row_order:
             return {**report, IN_ROW_ORDER: True}, []
         ledger.write("counts", np.stack([ledger.part("counts", group).read() for group in groups]))
         return report, ["counts"]
 
+    def _n_fitted(self, trust: FloatArray, counts: IntArray) -> int:
+        """How many rows are the same as a fitted one, as far as that is known."""
+        if self.placing.provider.in_row_order or "nearest" not in self.placing.columns:
+            return 0
+        return int(counts[trust[:, self.placing.columns.index("nearest")] == 0].sum())
+
     @staticmethod
     def cost(shape: Shape) -> Cost:
         return Cost(placing_memory(shape))
+
+
+def were_fitted(n_fitted: int, n_placed: int, nearest: FloatArray | None) -> bool:
+    """Whether rows, so many of them the same as a fitted one, are no new ones; `nearest` are the distances of rows
+    like the fitted ones to others, of which some are 0 where rows repeat."""
+    if not n_placed or nearest is None:
+        return False
+    share = n_fitted / n_placed
+    return share > MOSTLY_FITTED and share > BEYOND_USUAL + float((nearest == 0).mean())
 
 
 def write_watched(

