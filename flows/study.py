@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from flows.pictures import empty_figure, png_of
 from flows.reports import counted, dimension_lines
 from flows.terminal import Say, command_line
+from pipeline.fanout.execution import executor
 from pipeline.jobs.study import Study, Trial, study
 from pipeline.numerics.dimension import described_dimension
 from pipeline.numerics.statistics import NEGLIGIBLE, NEIGHBORHOOD, TOLERANCE
@@ -35,9 +36,10 @@ DECIDED = ("source", "store", "cluster", "n_landmarks", "landmark_selection", "n
 
 def study_report(settings: StudySettings, picture: Path | None, say: Say) -> tuple[Json, list[str]]:
     """Study as the settings say; what came of it, for programs and in lines."""
-    found = study(settings, say)
+    with executor(ClusterSettings(kind="auto")) as execute:
+        found = study(settings, say, execute=execute)
     command = command_line(["fit", *fit_arguments(settings, found)])
-    lines = [*_introduction(settings, found), *_tables(found), *_conclusion(found), f"  {command}"]
+    lines = [*_introduction(settings, found), *_tables(found), *_conclusion(settings, found), f"  {command}"]
     if picture is not None:
         picture.write_bytes(study_picture(settings, found))
         lines.append(f"The picture is in {picture}.")
@@ -113,7 +115,7 @@ def _number(found: Study, error: float) -> str:
     return f"{error:.{min(8, max(3, digits))}f}"
 
 
-def _conclusion(found: Study) -> list[str]:
+def _conclusion(settings: StudySettings, found: Study) -> list[str]:
     best, recommended = found.best, found.recommended
     lines = [f"Left out. {reason}" for reason in found.left_out]
     if best != recommended:
@@ -129,7 +131,34 @@ def _conclusion(found: Study) -> list[str]:
             "This is a sample: as many landmarks serve all rows, but among all rows neighbors are nearer and the error "
             "is lower."
         )
+    lines += [*_components_lines(found), *_connectivity_lines(settings, found)]
     return [*lines, f"Without --n-landmarks a fit would take {found.automatic:,}. To fit as recommended:"]
+
+
+def _components_lines(found: Study) -> list[str]:
+    """What other numbers of components would do."""
+    if len(found.by_components) < 2:
+        return []
+    shown = ", ".join(f"{d}: {error.value:.2g}" for d, error in found.by_components)
+    return [f"Error by number of components, landmarks and neighbors as recommended: {shown}."]
+
+
+def _connectivity_lines(settings: StudySettings, found: Study) -> list[str]:
+    """In how many pieces the graph of all rows is, and what becomes of that."""
+    checked = found.connectivity
+    if checked is None:
+        return []
+    neighbors = counted(checked.n_neighbors, "neighbor")
+    if checked.n_components is None:
+        return [
+            f"Whether the graph of all rows is in one piece with {neighbors} was not checked: that would take "
+            f"{in_words(checked.seconds)}."
+        ]
+    if checked.n_components == 1:
+        return [f"The graph of all rows is in one piece with {neighbors}."]
+    then = {"bridge": "links will join them", "largest": "only the largest will be embedded", "error": "refused"}
+    pieces = f"{checked.n_components:,} pieces with {neighbors}"
+    return [f"The graph of all rows is in {pieces}: {then[settings.component_policy]}."]
 
 
 def _told_of(found: Study, trial: Trial) -> str:
@@ -160,6 +189,8 @@ def _described(settings: StudySettings, found: Study, command: str) -> Json:
         "still_falling": found.still_falling,
         "automatic": found.automatic,
         "intrinsic_dimension": described_dimension(found.intrinsic_dimension),
+        "components": [{"n_components": d, "error": error.value} for d, error in found.by_components],
+        "connectivity": None if found.connectivity is None else found.connectivity._asdict(),
         "command": command,
     }
 

@@ -185,6 +185,12 @@ def _along_a_graph(settings: FitSettings, joined: Joined, done: Runner) -> Measu
     return Measured(provider, landmarks, joined.partitions, settings.components)
 
 
+def joined_rows(settings: FitSettings, source: Source, done: Runner) -> Joined:
+    """Run the stages up to the graph of a source's rows."""
+    cut = partitions_of(source, 0, settings.partition_mib)
+    return _joined_points(settings, _prepared(settings, source, cut, done), cut, done)
+
+
 def _joined_components(settings: FitSettings, joined: Joined, cut: Outcome | None, done: Runner) -> Outcome:
     """What is done with a graph in several components; one in one piece needs nothing."""
     cells, ordered, edges, policy = joined.cells, joined.ordered, joined.graph, settings.component_policy

@@ -5,14 +5,15 @@ and the distances between them are held against the true ones. What a fit of the
 The recommendation is the cheapest of those that are as good as the best (`numerics.statistics`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 
 from pipeline.errors import DisconnectedGraphError, InvalidInputError
 from pipeline.jobs import study_spaces as spaces
+from pipeline.jobs.connectivity import Connectivity, connectivity
 from pipeline.jobs.fit import checked_source, plan_fit
 from pipeline.jobs.plan import cores, kernel_choice, method_choice
 from pipeline.methods import DIRECTIONAL, DISSIMILARITIES
@@ -24,6 +25,7 @@ from pipeline.numerics.models.metrics import Kernel, automatic_gamma, distances,
 from pipeline.numerics.statistics import MeanError, estimated, good_enough, measure_of, recommended
 from pipeline.settings import FitSettings, StudySettings
 from pipeline.sources.inputs import AnySource, n_columns, n_points
+from pipeline.stages.stage import Execute, serially
 from pipeline.types import IntArray
 
 Say = Callable[[str], None]
@@ -31,6 +33,8 @@ Say = Callable[[str], None]
 LEAST_LANDMARKS, PER_COMPONENT, DOUBLINGS = 25, 4, 5
 # No more than so large a share of the sample: beyond, landmarks of all selections are the same.
 SHARE_OF_SAMPLE = 4
+# Numbers of components that are tried with what is recommended.
+COMPONENTS = (1, 2, 3, 5, 8, 10)
 # Points whose distances set the width of a kernel.
 WIDTH_POINTS = 1000
 
@@ -54,7 +58,8 @@ class Trial:
 @dataclass(frozen=True)
 class Study:
     """What came out; `left_out` says why combinations were not tried, `gamma` is the kernel's width if it was found,
-    `intrinsic_dimension` that of the sample."""
+    `intrinsic_dimension` that of the sample. Of what is recommended: the errors with other numbers of components, and
+    in how many pieces the graph of all rows is."""
 
     n_rows: int
     n_training: int
@@ -66,6 +71,8 @@ class Study:
     automatic: int
     gamma: float | None = None
     intrinsic_dimension: Dimension | None = None
+    by_components: tuple[tuple[int, MeanError], ...] = ()
+    connectivity: Connectivity | None = None
 
     @cached_property
     def best(self) -> Trial:
@@ -94,8 +101,11 @@ class Study:
         return len(sizes) > 1 and {trial.n_landmarks for trial in self.close} == {max(sizes)}
 
 
-def study(settings: StudySettings, say: Say = lambda _: None, data: object | None = None) -> Study:
-    """Try every combination on a sample. `data` is an array to be taken instead of what `settings.source` names."""
+def study(
+    settings: StudySettings, say: Say = lambda _: None, data: object | None = None, execute: Execute = serially
+) -> Study:
+    """Try every combination on a sample. `data` is an array to be taken instead of what `settings.source` names;
+    `execute` computes what is looked at of all rows."""
     source = checked_source(settings, data)
     _require_room(settings, *spaces.sample_sizes(settings, n_points(source)))
     sample = spaces.drawn_sample(settings, source)
@@ -104,7 +114,7 @@ def study(settings: StudySettings, say: Say = lambda _: None, data: object | Non
     if settings.n_components == "auto":
         most = settings.most_components(sample.n_training, n_columns(source))
         settings = settings.with_components(automatic_components(dimension, sample.n_training, most))
-    return _Studying(settings, source, sample, dimension, say).study()
+    return _Studying(settings, source, sample, dimension, say, execute).study()
 
 
 def _dimension(settings: StudySettings, sample: spaces.Sample) -> Dimension | None:
@@ -146,9 +156,16 @@ class _Studying:
     """A study under way."""
 
     def __init__(
-        self, settings: StudySettings, source: AnySource, sample: spaces.Sample, dimension: Dimension | None, say: Say
+        self,
+        settings: StudySettings,
+        source: AnySource,
+        sample: spaces.Sample,
+        dimension: Dimension | None,
+        say: Say,
+        execute: Execute,
     ) -> None:
         self._settings, self._source, self._sample, self._say = settings, source, sample, say
+        self._execute = execute
         self._dimension_of_sample = dimension
         self._sizes = tried_landmarks(settings, sample.n_training, n_points(source))
         self._measure = measure_of(settings.method)
@@ -165,7 +182,7 @@ class _Studying:
         if not trials:
             raise InvalidInputError(f"nothing can be compared. {' '.join(self._left_out)}")
         n_rows = n_points(self._source)
-        return Study(
+        found = Study(
             n_rows=n_rows,
             n_training=self._sample.n_training,
             n_held_out=self._sample.n_held_out,
@@ -177,6 +194,34 @@ class _Studying:
             gamma=self._found_gamma,
             intrinsic_dimension=self._dimension_of_sample,
         )
+        by_components = self._by_components(space, found.recommended)
+        return replace(found, by_components=by_components, connectivity=self._connectivity(found.recommended))
+
+    def _by_components(self, space: spaces.Paths | spaces.Direct, trial: Trial) -> tuple[tuple[int, MeanError], ...]:
+        """Errors of what is recommended with other numbers of components."""
+        self._say("Trying numbers of components ...")
+        asked = self._settings.n_neighbors if trial.n_neighbors is None else trial.n_neighbors
+        repeats = self._chosen(space.nodes(asked), [trial.selection], [trial.n_landmarks])
+        places = repeats[trial.selection, trial.n_landmarks]
+        candidates = np.unique(np.concatenate(places))
+        measured, found = space.measured(asked, candidates), []
+        choice = method_choice(self._settings.model_copy(update={"n_neighbors": asked}), self._exponent)
+        for d in sorted({*COMPONENTS, self._settings.components}):
+            one = replace(choice, n_components=d)
+            try:
+                errors = [self._error(one, measured, np.searchsorted(candidates, each)) for each in places]
+            except InvalidInputError:
+                break  # so many components the landmarks do not have
+            found.append((d, estimated(errors)))
+        return tuple(found)
+
+    def _connectivity(self, trial: Trial) -> Connectivity | None:
+        """In how many pieces the graph of all rows is."""
+        if not self._settings.is_geodesic:
+            return None
+        self._say("Looking whether the graph of all rows is in one piece ...")
+        settings: FitSettings = self._settings.model_copy(update={"n_neighbors": trial.n_neighbors})
+        return connectivity(settings, self._source, self._execute)
 
     def _trials(self, space: spaces.Paths | spaces.Direct, k: int | None) -> list[Trial]:
         """Every combination with so many neighbors, measured together."""
@@ -184,7 +229,7 @@ class _Studying:
         nodes = space.nodes(asked)
         if len(nodes) < max(self._sizes):
             self._left_out.append(f"More than {len(nodes)} landmarks, {k} neighbors: so few points are embedded.")
-        chosen = self._chosen(nodes)
+        chosen = self._chosen(nodes, self._settings.tried_selections, self._sizes)
         if not chosen:
             return []
         candidates = np.unique(np.concatenate([places for repeats in chosen.values() for places in repeats]))
@@ -203,13 +248,15 @@ class _Studying:
             trials.append(Trial(selection, m, k, errors, seconds, m * n_points(self._source)))
         return trials
 
-    def _chosen(self, nodes: IntArray) -> dict[tuple[str, int], list[IntArray]]:
+    def _chosen(
+        self, nodes: IntArray, selections: Sequence[str], sizes: Sequence[int]
+    ) -> dict[tuple[str, int], list[IntArray]]:
         """For each selection and number, the landmarks of each repeat among the points that are embedded."""
         seeds = range(self._settings.seed, self._settings.seed + self._settings.repeats)
         return {
             (selection, m): [self._chooser.chosen(nodes, selection, m, seed) for seed in seeds]
-            for selection in self._settings.tried_selections
-            for m in self._sizes
+            for selection in selections
+            for m in sizes
             if m <= len(nodes)
         }
 
