@@ -10,6 +10,7 @@ A row is a benchmark of `python -m benchmarks` (only our side counts), a fit, or
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -220,7 +221,54 @@ def _import_times(names: list[str]) -> tuple[float, float]:
     return time.perf_counter() - begin, _processor_seconds() - before
 
 
+def _startup() -> Times:
+    """The command on a small table: the first time in its store and again, when nothing is left to do; and how soon a
+    long fit has finished its first stage, after which it is stopped."""
+    import numpy as np
+    from sklearn.datasets import load_iris
+
+    np.savetxt("iris.csv", load_iris().data, delimiter=",", header="a,b,c,d", comments="")
+    folder = _rolls(LONG_POINTS)
+    # One of the versions compared joins pieces only if it is told to.
+    small = ("iris.csv", "--component-policy", "bridge", "--store")
+    _command("fit", *small, "compiled.zarr")
+    found = {"a small fit": _command("fit", *small, "iris.zarr")}
+    found["nothing to do"] = _command("fit", *small, "iris.zarr")
+    found["first stage of a long fit"] = _command(
+        "fit", f"{folder}/roll.npy", "--store", "long.zarr", until="partition"
+    )
+    return found
+
+
+LONG_POINTS = 6_000_000
+
+
+def _command(*arguments: str, until: str | None = None) -> tuple[float, float]:
+    """Seconds of a command in a process of its own, to its end or until it has said some word."""
+    code = "import sys; sys.argv[0] = 'trigpoint'; from flows.cli import main; main()"
+    begin, before = time.perf_counter(), _processor_seconds()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-u", "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PREFECT_HOME": os.getcwd()},
+    ) as process:
+        output = []
+        for line in process.stdout or ():
+            output.append(line)
+            if until is not None and until in line:
+                took = time.perf_counter() - begin
+                process.send_signal(signal.SIGINT)
+                process.communicate()
+                return took, _processor_seconds() - before
+    if process.returncode:
+        raise RuntimeError("".join(output))
+    return time.perf_counter() - begin, _processor_seconds() - before
+
+
 ROWS: dict[str, Callable[[], Times]] = {
+    "startup": _startup,
     "imports": _imports,
     "million": _million,
     "spread": _spread,
