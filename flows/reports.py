@@ -248,22 +248,25 @@ def refit_report(store: str, refitted: Done, before: Mapping[str, int] = NOTHING
         "rows": {"old": base["n_rows"], "new": n_rows - base["n_rows"]},
         "registered_to": base["version"],
         "registration": refitted.outcomes["register"].figures,
-        "n_bridges": {version: _n_bridges(open_run(store, version)) for version in (base["version"], refitted.version)},
+        "n_bridges": _n_bridges(store, base["version"], refitted.version),
     }
 
 
-def _n_bridges(opened: Run) -> int:
-    return int((opened.components or {}).get("n_bridges", 0))
+def _n_bridges(store: str, *versions: str) -> Json:
+    """How many links join the graph of each version that is there still."""
+    opened = (open_run(store, version) for version in versions if version in open_run(store).versions)
+    return {one.version: int((one.components or {}).get("n_bridges", 0)) for one in opened}
 
 
 def more_bridges(report: Json) -> str:
-    """What to say of a version that joins more components than the one before; nothing if it does not."""
-    before, now = (report["n_bridges"][version] for version in (report["registered_to"], report["version"]))
-    if now <= before:
+    """What to say of a version that joins more components than the one before; nothing if it does not, or if that one
+    is gone."""
+    base, counts = report["registered_to"], report["n_bridges"]
+    if counts[report["version"]] <= counts.get(base, counts[report["version"]]):
         return ""
     return (
-        f"The graph is in more pieces than that of version {report['registered_to']}: {now:,} links join them, where "
-        f"it had {before:,}."
+        f"The graph is in more pieces than that of version {base}: {counts[report['version']]:,} links join them, where "
+        f"it had {counts[base]:,}."
     )
 
 

@@ -41,21 +41,21 @@ def status_report(store: str) -> tuple[Json, list[str]]:
         if "shortcuts" in opened.manifest["stages"]:
             n_cut = opened.stage_figures("components").get("n_cut", 0)
             lines += shortcut_lines({**opened.stage_figures("shortcuts"), "n_cut": n_cut})
+    if published and opened.kind == run.FIT:
+        lines.append(opened.verdict.words)
     lines += [_version_line(version) for version in versions if len(versions) > 1]
     ended = "published" if current else "not complete"
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"
     stated = opened.portable if published else None
     value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
-    of_fit: list[str] = []
     of_model = [] if stated is None else model_lines(stated)
     if published and opened.kind == run.FIT:
         value["n_components"] = opened.manifest["settings"]["n_components"]
         value["dominating_columns"] = opened.dominating_columns
         value["components"] = opened.components
         value["verdict"] = opened.verdict._asdict()
-        of_fit = [opened.verdict.words]
         value["intrinsic_dimension"] = opened.quality.get("intrinsic_dimension")
-    return value, [*lines, *of_model, *of_fit, f"{store}: {ended}{under_way}."]
+    return value, [*lines, *of_model, f"{store}: {ended}{under_way}."]
 
 
 def model_lines(stated: Json) -> list[str]:

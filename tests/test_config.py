@@ -112,6 +112,7 @@ def test_settings_are_frozen():
         "shortcuts",
         "new_edges",
         "exclude",
+        "on_changed_source",
     }
     told = fit_settings({**BASE, "landmark_weights": "counts"}).of_results()
     assert told["landmark_weights"] == "counts"

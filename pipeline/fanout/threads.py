@@ -18,6 +18,7 @@ from pipeline.fanout.faults import TRIES, is_passing
 from pipeline.stages.stage import Work
 
 POLL_SECONDS = 0.2
+THREAD = "partitions"
 
 
 class Threads:
@@ -37,7 +38,7 @@ class Threads:
         for partition in partitions:
             self._waiting.put(partition)
         n_useful = min(n_threads, len(partitions))
-        self._threads = [threading.Thread(target=self._take, daemon=True) for _ in range(n_useful)]
+        self._threads = [threading.Thread(target=self._take, daemon=True, name=THREAD) for _ in range(n_useful)]
 
     def __enter__(self) -> Self:
         # Of the whole process: the threads compute with as little as a serial run does.
@@ -71,7 +72,7 @@ class Threads:
             raise error
         self._notice(f"{described(error)}; trying it again")
         self._waiting.put(partition)
-        thread = threading.Thread(target=self._take, daemon=True)
+        thread = threading.Thread(target=self._take, daemon=True, name=THREAD)
         self._threads.append(thread)
         thread.start()
         return None

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import InvalidInputError, StoreError
 from pipeline.jobs.job import Done, Job, Runner, Way, require_apart
 from pipeline.jobs.measured import ALONG_NEIGHBORS, measured, measuring_stages
 from pipeline.jobs.plan import Plan, assumed, fit_shape, method_choice, planned
@@ -32,9 +32,10 @@ from pipeline.types import Json
 # Settings that choose what of the data is used.
 CHOOSING = ("input", "key", "columns", "exclude", "missing")
 EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
-STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING))
+EMBEDDING_ALONG_PATHS: tuple[type[Stage], ...] = (*EMBEDDING[:-2], Pairs, *EMBEDDING[-2:])
+STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING_ALONG_PATHS))
 # Stages that a fit has only if a setting, or its data, asks for them.
-ON_REQUEST = (AutomaticComponents.name, LandmarkCounts.name, *(stage.name for stage in JOINING), Pairs.name)
+ON_REQUEST = (AutomaticComponents.name, LandmarkCounts.name, *(stage.name for stage in JOINING))
 
 
 def checked_source(settings: FitSettings, data: object | None = None) -> AnySource:
@@ -50,8 +51,7 @@ def fit_costs(settings: FitSettings, source: AnySource) -> dict[str, Cost]:
     """What each stage of a fit takes on one core, in their order."""
     weighting = [LandmarkCounts] if settings.counts_rows else []
     shape = fit_shape(assumed(settings, source), source)
-    checking: list[type[Stage]] = [Pairs] if settings.is_geodesic else []
-    embedding = [*EMBEDDING[:-2], *checking, *EMBEDDING[-2:]]
+    embedding = EMBEDDING_ALONG_PATHS if settings.is_geodesic else EMBEDDING
     return costs_of((*measuring_stages(settings, source), *weighting, *embedding), shape)
 
 
@@ -97,7 +97,7 @@ class FitJob(Job):
 
     def version_of(self, store: Backend, outcomes: dict[str, Outcome]) -> str | None:
         """Other data makes a version of its own, beside those that are published."""
-        states = run.states(store)
+        states = _readable_states(store)
         if not states or not self._is_other_data(outcomes[Validate.name]):
             return self.version
         return run.free_name(1 + max(map(run.version_number, states)), map(run.version_name, states))
@@ -106,7 +106,7 @@ class FitJob(Job):
         if self.settings.on_changed_source == "version" or not self._is_other_data(scanned):
             return
         store = scanned.ledger.store
-        published = run.states(store)[-1]
+        published = _readable_states(store)[-1]
         n_rows, name = int(published["source"]["n_rows"]), run.version_name(published)
         raise InvalidInputError(
             f"{self.settings.source} is not the data that version {name!r} in {store} was fitted on ({n_rows:,} rows; "
@@ -120,7 +120,7 @@ class FitJob(Job):
         chosen = self.settings.of_results()
         alike = [
             state
-            for state in run.states(store)
+            for state in _readable_states(store)
             if all(state["settings"].get(name) == chosen.get(name) for name in CHOOSING)
         ]
         contents = [
@@ -142,6 +142,14 @@ class FitJob(Job):
             "source": described,
             "sources": [str(Path(path).resolve()) for path in self.paths],
         }
+
+
+def _readable_states(store: Backend) -> list[Json]:
+    """The versions in a store; none if what is published is damaged, which a fit writes anew."""
+    try:
+        return run.states(store)
+    except StoreError:
+        return []
 
 
 def prepare_fit(settings: FitSettings, data: object | None = None) -> FitJob:

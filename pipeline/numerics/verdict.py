@@ -7,6 +7,7 @@ others, distances that are missed, neighbors that are not neighbors, likely shor
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from pipeline.numerics.geodesics.components import at_least
 from pipeline.types import Json
 
 Level = Literal["good", "fair", "poor"]
@@ -59,7 +60,7 @@ def _by_components(found: Json | None, n_rows: int) -> Iterator[Verdict]:
         return
     enough = found.get("enough")
     name = "radius" if found["edges_from"] == "radius" else "n_neighbors"
-    remedy = "" if enough is None else f"; {name}={enough:.6g} is enough to connect them"
+    remedy = "" if enough is None else f"; {name}={at_least(enough)} is enough to connect them"
     much = "most" if level == "poor" else "some"
     yield Verdict(level, f"{level.capitalize()}: {much} of the picture is bridges between {n}{remedy}.")
 

@@ -14,7 +14,7 @@ from pipeline.fanout import cluster, growing
 from pipeline.fanout.execution import executor
 from pipeline.fanout.faults import TRIES
 from pipeline.fanout.growing import SHORT_SECONDS, Growing, threads_within
-from pipeline.fanout.threads import Threads
+from pipeline.fanout.threads import THREAD, Threads
 from pipeline.jobs.fit import fit
 from pipeline.settings import ClusterSettings, fit_settings
 from pipeline.stages.stage import BASE, Work, ledger_of, run_stage, serially
@@ -48,10 +48,9 @@ def marks(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
-    """Dask's own aside."""
     before = set(threading.enumerate())
     yield
-    assert not [thread for thread in threading.enumerate() if thread not in before and "Dask" not in thread.name]
+    assert not [thread for thread in threading.enumerate() if thread not in before and thread.name == THREAD]
 
 
 def on_threads(n_threads, notice=lambda _: None):

@@ -98,6 +98,7 @@ def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoi
         "model",
         "embed",
         "calibrate",
+        "pairs",
         "evaluate",
         "publish",
     }
@@ -108,6 +109,7 @@ def test_only_the_last_stages_run_again_for_another_number_of_components(trigpoi
         "model",
         "embed",
         "calibrate",
+        "pairs",
         "evaluate",
         "publish",
     ]
@@ -175,7 +177,7 @@ def test_export_writes_the_file_it_is_told(trigpoint, store, tmp_path):
         (np.random.default_rng(0).normal(size=(90, 2)), ["--n-neighbors", "0"], "n_neighbors='0'"),
         (np.random.default_rng(0).normal(size=(90, 2)), ["--n-neighbors", "x"], "n_neighbors='x'"),
         (np.arange(90.0)[:, None] ** 3, ["--n-components", "80", "--n-landmarks", "90"], "positive eigenvalue"),
-        (np.repeat(np.arange(4.0)[:, None], 50, axis=0), [], "4 distinct rows"),
+        (np.repeat(np.arange(4.0)[:, None], 50, axis=0), ["--n-neighbors", "9"], "4 distinct rows"),
         (TWO, ["--component-policy", "error"], "2 components, of sizes 40, 40"),
         (np.full((50, 2), 1e200), [], "leave double precision"),
         (np.empty((0, 3)), [], "empty"),

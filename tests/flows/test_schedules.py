@@ -93,7 +93,8 @@ def test_parameters_are_what_the_file_says_with_absolute_paths(tmp_path, monkeyp
     here, store = str(tmp_path), str(tmp_path / "runs" / "faces.zarr")
     assert fit["store"] == extend["store"] == refit["store"] == store
     assert fit["source"] == f"{here}/points.npy"
-    assert fit.keys() == {"source", "store", "n_landmarks", "cluster"}
+    assert fit.keys() == {"source", "store", "n_landmarks", "cluster", "component_policy", "on_changed_source"}
+    assert (fit["component_policy"], fit["on_changed_source"]) == ("bridge", "version")
     assert fit["cluster"]["tls_key"] == f"{here}/key.pem"
     assert fit["cluster"]["address"] == "tls://dask:8786"
     assert (extend["source"], extend["output"], extend["incoming"]) == (f"{here}/incoming", f"{here}/placed", True)

@@ -126,14 +126,15 @@ def test_a_refit_keeps_the_published_number(tmp_path):
 def test_a_plan_says_what_it_assumes(source, tmp_path):
     told = fit_settings({**AUTO, "source": str(source), "store": str(tmp_path / "run")})
     plan = plan_fit(told, checked_source(told))
-    assert plan.assumptions == ("n_components=auto is counted as 10; the fit finds it from the data",)
+    assert plan.assumptions[0] == "n_components=auto is counted as 10; the fit finds it from the data"
+    assert plan.assumptions[1].startswith("the graph is in one piece; to join one in pieces takes up to")
     stages = [stage.stage for stage in plan.stages]
     assert stages[:2] == ["validate", "dimension"]
     ten = told.with_components(10)
     others = {stage.stage: stage for stage in plan_fit(ten, checked_source(ten)).stages}
     assert all(stage == others[stage.stage] for stage in plan.stages if stage.stage != "dimension")
     value, lines = plan_report(plan, "x.npy")
-    assert lines[-1] == f"Assumed: {plan.assumptions[0]}."
+    assert lines[-2:] == [f"Assumed: {assumption}." for assumption in plan.assumptions]
     assert json.loads(json.dumps(value))["assumptions"] == list(plan.assumptions)
     few = told.model_copy(update={"n_landmarks": 4})
     assert "counted as 3" in plan_fit(few, checked_source(few)).assumptions[0]

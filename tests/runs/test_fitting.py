@@ -156,7 +156,9 @@ def test_another_file_that_looks_the_same_from_outside_is_another_source(tmp_pat
     some, other = saved(tmp_path, data, "a.npy"), saved(tmp_path, data * 50, "b.npy")
     os.utime(other, ns=(some.stat().st_atime_ns, some.stat().st_mtime_ns))
     fitted(some, tmp_path / "run")
-    assert len(fitted(other, tmp_path / "run").stages) > 10
+    with pytest.raises(InvalidInputError, match="is not the data that version '1'"):
+        fitted(other, tmp_path / "run")
+    assert len(fitted(other, tmp_path / "run", on_changed_source="version").stages) > 10
 
 
 def test_collecting_interrupted_leaves_a_run_that_can_go_on(tmp_path, monkeypatch):
@@ -192,7 +194,14 @@ def test_a_second_run_computes_nothing_and_changes_only_what_it_must(tmp_path, r
     fitted(source, store)
     first = open_run(store).embedding()
     assert fitted(source, store).stages == []
-    assert fitted(source, store, n_components=3).stages == ["model", "embed", "calibrate", "evaluate", "publish"]
+    assert fitted(source, store, n_components=3).stages == [
+        "model",
+        "embed",
+        "calibrate",
+        "pairs",
+        "evaluate",
+        "publish",
+    ]
     assert open_run(store).embedding().shape == (4500, 3)
     np.testing.assert_array_equal(open_run(store).embedding()[:, :2], first)
     with_other_k = fitted(source, store, n_components=3, n_neighbors=9).stages
@@ -219,7 +228,7 @@ def test_touching_the_source_scans_it_again_but_computes_nothing_else(tmp_path):
     source.with_name("copy.npy").replace(source)
     assert fitted(source, tmp_path / "run").stages == ["validate"]
     np.save(source, np.load(source)[::-1])
-    assert len(fitted(source, tmp_path / "run").stages) > 10
+    assert len(fitted(source, tmp_path / "run", on_changed_source="version").stages) > 10
 
 
 def test_rows_of_dropped_components_are_nan_with_a_flag(tmp_path):

@@ -84,7 +84,7 @@ def test_runs_of_a_version_that_placed_points_in_another_way_are_not_extended(so
         export_model(str(store), str(tmp_path / "model"))
     shutil.copytree(store, tmp_path / "again")
     watch = fitted(source, tmp_path / "again", method="kernel-isomap")
-    assert watch.stages == ["model", "embed", "calibrate", "evaluate", "publish"]
+    assert watch.stages == ["model", "embed", "calibrate", "pairs", "evaluate", "publish"]
     extended(tmp_path / "again", tmp_path / "rows.npy", tmp_path / "extension")
 
 

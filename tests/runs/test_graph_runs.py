@@ -308,6 +308,7 @@ def test_the_commands_take_a_graph(trigpoint, roads, tmp_path):
         "model",
         "embed",
         "calibrate",
+        "pairs",
         "evaluate",
     ]
     assert [line.split()[0] for line in out.splitlines()[2:-1]] == [*stages, "publish"]

@@ -97,7 +97,7 @@ def test_a_run_with_own_edges_only_is_not_computed_anew_up_to_the_paths(tmp_path
     source = saved(tmp_path / "roll.npy", swiss_roll(1500, seed=1).points)
     fitted(source, tmp_path / "run", new_edges="own")
     assert "reach" not in open_run(tmp_path / "run").manifest["stages"]
-    assert fitted(source, tmp_path / "run").stages == ["reach", "embed", "calibrate", "evaluate", "publish"]
+    assert fitted(source, tmp_path / "run").stages == ["reach", "embed", "calibrate", "pairs", "evaluate", "publish"]
 
 
 JOINT = {"joint": 16, "arc": 5, "arc_rows": (2, 7)}

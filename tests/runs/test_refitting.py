@@ -201,8 +201,9 @@ def small(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
 def test_changed_rows_are_refused_before_anything_else_is_computed(small, row, rows, dtype):
     """Also where new rows of another dtype make all be read as another."""
-    source, store, _ = small
+    source, _, _ = small
     data = np.load(source).astype(dtype)
+    store = source.with_name(f"of {np.dtype(dtype).name} and {row}")
     fitted(saved(source, data), store, n_landmarks=40)
     before, watch = published(store), Counting()
     data[row, 1] += 1

@@ -53,7 +53,7 @@ def test_only_classical_models_have_it(source, tmp_path):
 
 
 def test_too_many_landmarks_are_not_embedded_again(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.stages.evaluate.MOST_EMBEDDED_AGAIN", 49)
+    monkeypatch.setattr("pipeline.numerics.models.further.MOST_EMBEDDED_AGAIN", 49)
     assert variances(source, tmp_path / "run", method="mds")[1] == []
 
 

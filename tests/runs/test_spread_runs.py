@@ -46,7 +46,7 @@ def test_leaves_everything_else_as_it_is(runs):
 def test_only_embed_and_what_follows_are_computed_again(source, runs, tmp_path):
     fitted(source, tmp_path / "run")
     watch = fitted(source, tmp_path / "run", Counting(), spread=True)
-    assert watch.stages == ["embed", "calibrate", "evaluate", "publish"]
+    assert watch.stages == ["embed", "calibrate", "pairs", "evaluate", "publish"]
     watch = fitted(source, tmp_path / "run", Counting())
     assert watch.stages == []
 

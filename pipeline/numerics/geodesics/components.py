@@ -6,7 +6,7 @@ largest  keep the largest; other points get no coordinates
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -119,8 +119,11 @@ def _enough(figures: Json) -> str:
     name = "n_neighbors" if edges_from == "neighbors" else "radius"
     if enough is None:
         return f" A larger {name} may connect them."
-    return f" {name}={_number(enough)} is enough to connect them."
+    return f" {name}={at_least(enough)} is enough to connect them."
 
 
-def _number(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
+def at_least(value: float) -> str:
+    """A number in words that are no less than it."""
+    if isinstance(value, int):
+        return str(value)
+    return next(said for digits in range(6, 18) if float(said := f"{value * (1 + 10.0**-digits):.{digits}g}") >= value)

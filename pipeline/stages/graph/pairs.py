@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.numerics.agreement import n_sources_along_paths
 from pipeline.numerics.compiled import LANES
+from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES
 from pipeline.stages.graph.rows import LOADED, Rows
 from pipeline.stages.stage import Cost, Outcome, Shape, Stage, total
 from pipeline.store.ledger import StageLedger
@@ -65,7 +66,8 @@ class Pairs(Stage):
     @staticmethod
     def cost(shape: Shape) -> Cost:
         rows, batches = Rows.cost(shape), n_sources_along_paths(shape.n_landmarks) // LANES
-        return Cost(rows.memory, rows.seconds * batches / rows.tasks, 4096 * batches, batches)
+        disk = 4 * LANES * min(shape.n_rows, MOST_SAMPLED, max(100, SAMPLE_ENTRIES // shape.n_landmarks)) * batches
+        return Cost(rows.memory, rows.seconds * batches / rows.tasks, disk, batches)
 
 
 def lengths_of(pairs: Outcome) -> tuple[IntArray, FloatArray]:
