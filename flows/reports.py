@@ -264,9 +264,9 @@ def more_bridges(report: Json) -> str:
     base, counts = report["registered_to"], report["n_bridges"]
     if counts[report["version"]] <= counts.get(base, counts[report["version"]]):
         return ""
+    links = counted(counts[report["version"]], "link")
     return (
-        f"The graph is in more pieces than that of version {base}: {counts[report['version']]:,} links join them, where "
-        f"it had {counts[base]:,}."
+        f"The graph is in more pieces than that of version {base}: {links} between them, where it had {counts[base]:,}."
     )
 
 

@@ -140,7 +140,7 @@ def _components_lines(found: Study) -> list[str]:
     if len(found.by_components) < 2:
         return []
     shown = ", ".join(f"{d}: {error.value:.2g}" for d, error in found.by_components)
-    return [f"Error by number of components, landmarks and neighbors as recommended: {shown}."]
+    return [f"Error by number of components, all else as recommended: {shown}."]
 
 
 def _connectivity_lines(settings: StudySettings, found: Study) -> list[str]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
-from pipeline.errors import described
 from pipeline.fanout.threads import Threads
 from pipeline.stages.stage import BASE, Execute, Work
 
@@ -38,11 +37,13 @@ class Growing:
         self._stack = ExitStack()
         self._started: Execute | None = None
         self._fault: Exception | None = None
+        self._share_left = 1.0
 
     def __call__(self, work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
         stage = work.stage.name
         left = list(partitions)
-        if not self._has_workers():
+        if left and not self._has_workers():
+            self._share_left = len(left) / work.stage.n_partitions()
             self._start_if_long(stage)
             left = self._on_threads(work, left, computed)
         if left and self._started is not None:
@@ -71,9 +72,12 @@ class Growing:
         self._stack.close()
 
     def seconds_left(self, stage: str) -> float:
-        """What is planned from a stage on; nothing of stages that no plan has."""
+        """What is planned from a stage on, and of that what is missing; nothing of stages that no plan has."""
         names = list(self._planned)
-        return sum(self._planned[name] for name in names[names.index(stage) :]) if stage in names else 0.0
+        if stage not in names:
+            return 0.0
+        to_come = names[names.index(stage) + 1 :]
+        return self._share_left * self._planned[stage] + sum(self._planned[name] for name in to_come)
 
     def _start_if_long(self, stage: str) -> None:
         took = time.monotonic() - self._begun
@@ -82,7 +86,7 @@ class Growing:
             self._starter.start()
             self._when_long()
         elif self._fault is not None:
-            self._notice(f"{described(self._fault)}; going on without workers")
+            self._notice(f"{self._fault}; going on without workers")
             self._fault = None
 
     def _start(self) -> None:

@@ -41,7 +41,8 @@ class Threads:
         self._threads = [threading.Thread(target=self._take, daemon=True, name=THREAD) for _ in range(n_useful)]
 
     def __enter__(self) -> Self:
-        # Of the whole process: the threads compute with as little as a serial run does.
+        # The threads compute with as little as a serial run does. Some limits hold in the whole process, others in the
+        # thread that sets them.
         self._limits = threadpool_limits(1)
         for thread in self._threads:
             thread.start()
@@ -52,8 +53,8 @@ class Threads:
         if kind is None or issubclass(kind, Exception):
             for thread in self._threads:
                 thread.join()
-            self._limits.restore_original_limits()
-        self._work.stage.release()
+            self._work.stage.release()
+        self._limits.restore_original_limits()
 
     def are_done(self) -> bool:
         return not self._n_left
@@ -88,6 +89,10 @@ class Threads:
                 return sorted(taken)
 
     def _take(self) -> None:
+        with threadpool_limits(1, user_api="openmp"):
+            self._work_on()
+
+    def _work_on(self) -> None:
         while not self._stopped.is_set():
             try:
                 partition = self._waiting.get_nowait()

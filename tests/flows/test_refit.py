@@ -150,7 +150,7 @@ def test_a_version_whose_graph_is_in_more_pieces_than_before_is_told(trigpoint, 
     code, out, _ = trigpoint("refit", store, "--new", tmp_path / "far.npy", *SERIAL)
     assert code == 0
     assert re.search(
-        "\nThe graph is in more pieces than that of version 1: 1 links? joins? them, where it had 0.\n", out
+        "\nThe graph is in more pieces than that of version 1: 1 link between them, where it had 0.\n", out
     )
     code, out, _ = trigpoint("refit", store, "--new", f"{tmp_path / 'far.npy'},{tmp_path / 'more.npy'}", *SERIAL)
     assert (code, "more pieces" in out) == (0, False)
