@@ -71,6 +71,9 @@ class Lines(Clock):
     def noticed(self, message: str) -> None:
         self._say(f"  {message}")
 
+    def began(self, what: str) -> None:
+        self._say(what)
+
     def computed(self, ledger: StageLedger, partition: int) -> None:
         super().computed(ledger, partition)
         now = time.monotonic()
@@ -107,6 +110,10 @@ class Bars(Clock):
     def noticed(self, message: str) -> None:
         self._console.print(f"  {message}", highlight=False, markup=False)
 
+    def began(self, what: str) -> None:
+        self._bars.stop()
+        self._console.print(what, highlight=False, markup=False)
+
     def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
         super().started(ledger, n_partitions, n_missing)
         self._bars.start()
@@ -141,6 +148,10 @@ class Several(Display):
     def ready(self) -> None:
         for display in self._displays:
             display.ready()
+
+    def began(self, what: str) -> None:
+        for display in self._displays:
+            display.began(what)
 
     def noticed(self, message: str) -> None:
         for display in self._displays:

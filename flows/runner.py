@@ -25,6 +25,7 @@ from pipeline.jobs.invert import memory_of_inversion, prepare_invert
 from pipeline.jobs.job import Way
 from pipeline.jobs.plan import Plan
 from pipeline.jobs.refit import prepare_refit
+from pipeline.numerics.compiled import is_first_time
 from pipeline.results.run import in_words, open_run
 from pipeline.settings import (
     ClusterSettings,
@@ -228,6 +229,8 @@ def run_job(job: Job[Any], take_over: bool, as_json: bool, say: Say, anyway: boo
     tell = aside(as_json, say)
     seconds = {} if job.plan is None else job.plan.seconds
     tell(f"{job.title}, about {in_words(sum(seconds.values()))}" if seconds else job.title)
+    if is_first_time():
+        tell("The first run compiles its loops, which are kept then: half a minute or so within its stages.")
     report = run_shown(job, take_over, Display() if as_json else terminal_display(say, seconds), tell)
     for line in [json.dumps(report, indent=2)] if as_json else job.summary(report):
         say(line)

@@ -25,6 +25,10 @@ class ScaleWarning(UserWarning):
     """Few columns carry nearly all of the variance: distances hardly depend on the others."""
 
 
+class DiagonalWarning(UserWarning):
+    """Most similarities are larger than those of the points to themselves allow."""
+
+
 class OutsideWarning(UserWarning):
     """Data was asked for at places far from everything that is embedded."""
 

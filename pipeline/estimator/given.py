@@ -1,5 +1,6 @@
 """Dissimilarities or similarities given instead of points: of all points to all, or of all points to the landmarks."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import DiagonalWarning, InvalidInputError
 from pipeline.estimator.base import Fitted, counts_of, require_square
 from pipeline.estimator.direct import Measure, Measured, require_dissimilarities, require_nonnegative
 from pipeline.estimator.settings import Settings
@@ -17,7 +18,7 @@ from pipeline.numerics import checks
 from pipeline.numerics.checks import Entries
 from pipeline.numerics.extension.spread import require_spare_landmark
 from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities
-from pipeline.numerics.models.metrics import dissimilarities_from_similarities
+from pipeline.numerics.models.metrics import dissimilarities_from_similarities, impossible_in_words
 from pipeline.types import AnyArray, FloatArray, IntArray
 
 
@@ -159,6 +160,8 @@ def _measured(settings: Settings, X: AnyArray, own: ArrayLike | None, chosen: In
     largest = float(np.abs(taken(X, columns)).max())
     own_of_landmarks = exact.diagonal().copy()
     measure = GivenSimilarities(columns, int(np.frexp(largest)[1]) // 2, own_of_landmarks)
+    if said := impossible_in_words(exact):
+        warnings.warn(said, DiagonalWarning, stacklevel=5)
     scaled = dissimilarities_from_similarities(exact, own_of_landmarks, own_of_landmarks, measure.exponent)
     return Measured(measure, scaled, lambda chunk: measure.to_landmarks(rows[chunk]), signed=True)
 

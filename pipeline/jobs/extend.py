@@ -115,6 +115,7 @@ def extend_batches(
                 )
             continue
         paths = {"source": str(batch.source), "output": str(batch.output), "incoming": False}
+        (watch or Watch()).began(f"{batch.source.name} -> {batch.output}")
         try:
             done = prepare_extend(settings.model_copy(update=paths), mark=batch.mark).run(watch, **way)
         except InvalidInputError as error:

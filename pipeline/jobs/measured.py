@@ -36,6 +36,7 @@ from pipeline.stages.providers.proximities import (
     PrecomputedRows,
     ScanBetween,
     ScanProximities,
+    warn_of_diagonal,
 )
 from pipeline.stages.providers.vectors import VectorCandidates, VectorRows
 from pipeline.stages.space import GraphSpace, Space
@@ -129,6 +130,8 @@ def _precomputed(settings: FitSettings, source: ProximitySource, done: Runner) -
     m, similar = planned_landmarks(settings, source), settings.input == SIMILARITIES
     cut = partitions_of(source, m, settings.partition_mib)
     landmarks = _chosen(settings, MatrixCandidates(source, settings.landmarks_key, similar), m, done)
+    if similar and not settings.takes_affinities:
+        warn_of_diagonal(source, landmarks)
     affinity, nearest_own = settings.takes_affinities, METHODS[settings.method].returns_by_itself
     scanned = done(ScanProximities(source, landmarks, cut, similar, affinity))
     provider = PrecomputedRows(source, scanned, landmarks, similar, affinity, settings.own_key, nearest_own=nearest_own)

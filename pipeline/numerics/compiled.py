@@ -7,9 +7,11 @@ Never `parallel=True`, because a kernel runs inside a task that already owns one
 reordered sums would make bytes depend on how a loop was vectorized.
 """
 
+import os
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from importlib import import_module
+from pathlib import Path
 from threading import RLock
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -17,6 +19,12 @@ from typing import Any, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., object])
 # Doubles in one line of the cache.
 LANES = 8
+
+
+def is_first_time() -> bool:
+    """Whether no loop has been compiled on this machine yet, as far as can be seen: the first run takes its time."""
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent)
+    return next(folder.rglob("*.nbi"), None) is None
 
 
 class Deferred:

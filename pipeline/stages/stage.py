@@ -243,6 +243,9 @@ def costs_of(stages: Iterable[type[Stage]], shape: Shape) -> dict[str, Cost]:
 class Watch:
     """Told what happens as a stage runs; this one keeps it to itself."""
 
+    def began(self, what: str) -> None:
+        """Of several pieces of data, the next one is taken up."""
+
     def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
         """A stage begins, with so many partitions left to compute."""
 

@@ -236,6 +236,28 @@ def signed_roots(squared: ArrayLike) -> FloatArray:
     return np.asarray(np.copysign(np.sqrt(np.abs(values)), values))
 
 
+# Of pairs, the share that no squared distance goes with, for the similarities to be called impossible.
+MOSTLY = 0.5
+
+
+def impossible_share(similarities: FloatArray) -> float:
+    """The share of the pairs (m, m) that are more similar than both are to themselves in the mean."""
+    own, n = similarities.diagonal(), len(similarities)
+    return float((own[:, None] + own < 2 * similarities).sum() / max(1, n * (n - 1)))
+
+
+def impossible_in_words(similarities: FloatArray) -> str:
+    """What to say of similarities that most pairs cannot have; nothing if that is not so."""
+    share, own = impossible_share(similarities), similarities.diagonal()
+    if share <= MOSTLY:
+        return ""
+    return (
+        f"{share:.0%} of the pairs of landmarks are more similar to each other than to themselves (the diagonal is "
+        f"from {own.min():g} to {own.max():g}): their squared distances are negative. If the diagonal was never filled "
+        "in, give each point its similarity to itself."
+    )
+
+
 def dissimilarities_from_similarities(
     similarities: ArrayLike, own: ArrayLike, of_landmarks: ArrayLike, exponent: int = 0
 ) -> FloatArray:

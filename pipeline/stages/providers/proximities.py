@@ -5,6 +5,7 @@ similarities the diagonal. Of any other every row is a landmark, and an array be
 """
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.errors import InvalidInputError
+from pipeline.errors import DiagonalWarning, InvalidInputError
 from pipeline.methods import RANGES
 from pipeline.numerics.landmarks.choices import chosen_by_dissimilarities
-from pipeline.numerics.models.metrics import dissimilarities_from_similarities
+from pipeline.numerics.models.metrics import dissimilarities_from_similarities, impossible_in_words
 from pipeline.sources.arrays import Rows
 from pipeline.sources.partitions import GRAIN_ROWS, RowPartitions
 from pipeline.sources.proximities import (
@@ -79,6 +80,14 @@ class MatrixCandidates(Candidates):
 
     def _between(self, rows: IntArray) -> FloatArray:
         return landmark_dissimilarities(self.source.entries(rows, rows), rows, rows, self.source.name)
+
+
+def warn_of_diagonal(source: ProximitySource, landmarks: Outcome) -> None:
+    """Warn of similarities between the landmarks that no distances go with."""
+    rows, matrix_rows = (landmarks.ledger.read(name).read() for name in ("rows", "matrix_rows"))
+    said = impossible_in_words(source.entries(matrix_rows, rows))
+    if said:
+        warnings.warn(said, DiagonalWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)
