@@ -157,9 +157,9 @@ def dimension_lines(quality: Json) -> list[str]:
 
 
 def in_interval(estimate: Json, style: str) -> str:
-    """A value with its 95% interval."""
+    """A value with its 95% interval, if that is more than a point."""
     value, low, high = (format(estimate[name], style) for name in ("value", "low", "high"))
-    return f"{value} (95%: {low} to {high})"
+    return value if low == value == high else f"{value} (95%: {low} to {high})"
 
 
 def automatic_line(figures: Json) -> str:
