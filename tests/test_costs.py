@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.jobs.fit import EMBEDDING, STAGES, checked_source, fit, fit_costs
+from pipeline.jobs.fit import EMBEDDING_ALONG_PATHS, STAGES, checked_source, fit, fit_costs
 from pipeline.jobs.measured import ALONG_NEIGHBORS
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.numerics.neighbors.spatial import FEW_DIMENSIONS
@@ -29,7 +29,7 @@ COLUMNS = st.integers(1, 600)
 
 def costs(shape):
     """What each stage of a fit along a graph of neighbors takes."""
-    return costs_of((*ALONG_NEIGHBORS, *EMBEDDING), shape)
+    return costs_of((*ALONG_NEIGHBORS, *EMBEDDING_ALONG_PATHS), shape)
 
 
 @st.composite

@@ -140,7 +140,7 @@ def test_a_refit_counts_the_new_rows_too_and_stays_in_place(runs, tmp_path):
 def test_only_counting_adds_a_stage_and_changes_digests(source, runs, tmp_path):
     store = shutil.copytree(runs("mds"), tmp_path / "run")
     watch = fitted(source, store, Counting(), method="mds", **{**SETTINGS, "landmark_weights": "none"})
-    assert watch.stages == ["model", "embed", "calibrate", "pairs", "evaluate", "publish"]
+    assert watch.stages == ["model", "embed", "calibrate", "evaluate", "publish"]
     assert open_run(store).model.weights is None
     assert "landmark_weights" not in open_run(store).manifest["settings"]
     settings = fit_settings({**SETTINGS, "source": str(source), "store": str(store)})
