@@ -225,7 +225,8 @@ def growth(**changes):
 
 
 def test_more_rows_cost_memory_only_where_something_is_kept_for_every_node():
-    assert growth(n_rows=10 * SHAPE.n_rows) == {"graph", "shortcuts", "components", "landmarks", "rows", "embed"}
+    for_every_node = {"graph", "shortcuts", "components", "landmarks", "rows", "embed", "pairs"}
+    assert growth(n_rows=10 * SHAPE.n_rows) == for_every_node
 
 
 def test_more_cells_cost_memory_where_points_are_compared_with_all_of_them():
@@ -245,7 +246,7 @@ def test_larger_partitions_cost_memory_where_points_are_read():
         ({"n_components": 100, "n_values": 204}, {"calibrate", "embed", "publish"}),
         (
             {"n_neighbors": 40},
-            {"neighbors", "reach", "graph", "shortcuts", "landmarks", "rows", "calibrate", "evaluate"},
+            {"neighbors", "reach", "graph", "shortcuts", "landmarks", "rows", "calibrate", "pairs", "evaluate"},
         ),
     ],
 )

@@ -10,8 +10,8 @@ import numpy as np
 
 from pipeline.numerics.agreement import n_sources_along_paths
 from pipeline.numerics.compiled import LANES
-from pipeline.stages.embed import MOST_SAMPLED, SAMPLE_ENTRIES
-from pipeline.stages.graph.rows import LOADED, Rows
+from pipeline.stages.embed import MOST_SAMPLED
+from pipeline.stages.graph.rows import LOADED, SEARCHED_NODE, seconds_of_paths
 from pipeline.stages.stage import Cost, Outcome, Shape, Stage, total
 from pipeline.store.ledger import StageLedger
 from pipeline.types import FloatArray, IntArray, Json
@@ -65,9 +65,13 @@ class Pairs(Stage):
 
     @staticmethod
     def cost(shape: Shape) -> Cost:
-        rows, batches = Rows.cost(shape), n_sources_along_paths(shape.n_landmarks) // LANES
-        disk = 4 * LANES * min(shape.n_rows, MOST_SAMPLED, max(100, SAMPLE_ENTRIES // shape.n_landmarks)) * batches
-        return Cost(rows.memory, rows.seconds * batches / rows.tasks, disk, batches)
+        n_sources = n_sources_along_paths(shape.n_landmarks)
+        return Cost(
+            memory=shape.graph + SEARCHED_NODE * shape.n_rows,
+            seconds=seconds_of_paths(shape, n_sources),
+            disk=4 * n_sources * min(shape.n_rows, MOST_SAMPLED),
+            tasks=n_sources // LANES,
+        )
 
 
 def lengths_of(pairs: Outcome) -> tuple[IntArray, FloatArray]:

@@ -235,16 +235,22 @@ class Rows(BatchedRows):
     @staticmethod
     def cost(shape: Shape) -> Cost:
         n, m = shape.n_rows, shape.n_landmarks
-        # A graph of the user's may have few edges, whose paths have many steps.
-        k = shape.n_neighbors + 3 * (shape.edges_from == "given")
-        # Few landmarks that are searched together are far apart; with many columns everything is near.
-        spread = (1 + 30 / m) * (1.0 if shape.n_axes <= FEW_DIMENSIONS else 4.0) * (n / 200_000) ** 0.2
         return Cost(
             memory=shape.graph + SEARCHED_NODE * n,
-            seconds=3e-9 * m * n * k * spread,
+            seconds=seconds_of_paths(shape, m),
             disk=4 * (n + 2 * min(n, MOST_HELD_OUT)) * m,
             tasks=-(-m // shape.landmarks_each),
         )
+
+
+def seconds_of_paths(shape: Shape, n_sources: int) -> float:
+    """What searching the graph from so many nodes takes."""
+    n = shape.n_rows
+    # A graph of the user's may have few edges, whose paths have many steps.
+    k = shape.n_neighbors + 3 * (shape.edges_from == "given")
+    # Few that are searched together are far apart; with many columns everything is near.
+    spread = (1.0 if shape.n_axes <= FEW_DIMENSIONS else 4.0) * (n / 200_000) ** 0.2
+    return float(3e-9 * (n_sources + 30) * n * k * spread)
 
 
 def between_landmarks(rows: Outcome) -> AnyArray:
