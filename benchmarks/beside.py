@@ -240,6 +240,21 @@ def _startup() -> Times:
     return found
 
 
+def _placing() -> Times:
+    """Placing new rows along a graph, by each edge that they have: they may have more of them than before."""
+    extending: Any = import_module("benchmarks.extending")
+    from benchmarks.orchestration import in_own_process
+    from pipeline.results.run import open_run
+
+    folder = os.getcwd()
+    extending._write_sources(Path(folder), 100_000, 200_000, 50)
+    in_own_process(extending.fitted, folder, 200)
+    placed = in_own_process(extending.extended, folder)
+    n_edges = sum(part.size for part in open_run(f"{folder}/new.zarr").parts("search", "neighbors"))
+    each = 1e6 * placed.stages["place"] / n_edges
+    return {"place, in microseconds an edge": (each, each)}
+
+
 LONG_POINTS = 6_000_000
 
 
@@ -269,6 +284,7 @@ def _command(*arguments: str, until: str | None = None) -> tuple[float, float]:
 
 ROWS: dict[str, Callable[[], Times]] = {
     "startup": _startup,
+    "placing": _placing,
     "imports": _imports,
     "million": _million,
     "spread": _spread,
