@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -43,19 +43,21 @@ class ServerBeside:
     """A server that is started when `start` is called; a context at whose end it is ended."""
 
     def __init__(self, say: Say) -> None:
-        self._say, self._stack = say, ExitStack()
+        self._say = say
         self._starter: threading.Thread | None = None
         self._server: EmbeddedServer | None = None
         self._fault: Exception | None = None
+        self._given_up = threading.Event()
         self.computed: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A job that is done waits for no server.
+        self._given_up.set()
         if self._starter is not None:
             self._starter.join()
-        self._stack.close()
 
     def start(self) -> None:
         self._say("This will take a while: starting a Prefect server and workers beside it.")
@@ -83,18 +85,19 @@ class ServerBeside:
             yield
 
     def _start(self) -> None:
+        """Keep the server for as long as it is wanted: it ends with the thread that started it."""
         begun = time.monotonic()
         try:
             from flows.server import embedded_server
 
-            server = self._stack.enter_context(embedded_server(self._say))
-            # The flow is to find it loaded.
-            import flows
+            with embedded_server(self._say, self._given_up) as server:
+                # The flow is to find it loaded.
+                import flows
 
-            _ = flows.fit
+                _ = flows.fit
+                took = time.monotonic() - begun
+                self._say(f"Prefect's pages, for as long as this runs: {server.pages} (there after {took:.1f} s)")
+                self._server = server
+                self._given_up.wait()
         except Exception as error:
             self._fault = error
-            return
-        took = time.monotonic() - begun
-        self._say(f"Prefect's pages, for as long as this runs: {server.pages} (there after {took:.1f} s)")
-        self._server = server

@@ -26,6 +26,7 @@ LINES_SHOWN = 5
 DELIVERY_SECONDS = 5
 # Set when Prefect has something left to send that it cannot; it would keep the process from ending for minutes.
 UNDELIVERED = Event()
+NEVER = Event()
 
 
 @contextmanager
@@ -54,11 +55,11 @@ class EmbeddedServer(NamedTuple):
 
 
 @contextmanager
-def embedded_server(say: Callable[[str], None]) -> Iterator[EmbeddedServer]:
-    """A server that runs for as long as this lasts."""
+def embedded_server(say: Callable[[str], None], given_up: Event = NEVER) -> Iterator[EmbeddedServer]:
+    """A server that runs for as long as this lasts, unless it is given up before it is there."""
     with tempfile.TemporaryDirectory() as folder:
         home = _writable_home(Path(folder), say)
-        with _spoken_to_directly(), _embedded(home, Path(folder) / "server.log") as url:
+        with _spoken_to_directly(), _embedded(home, Path(folder) / "server.log", given_up) as url:
             yield EmbeddedServer(url, str(home))
 
 
@@ -113,13 +114,13 @@ def _writable_home(spare: Path, say: Callable[[str], None]) -> Path:
 
 
 @contextmanager
-def _embedded(home: Path, log: Path) -> Iterator[str]:
+def _embedded(home: Path, log: Path, given_up: Event) -> Iterator[str]:
     port = _free_port()
     url = f"http://{LOOPBACK}:{port}/api"
     environment = {"PREFECT_HOME": str(home), "PREFECT_SERVER_UI_API_URL": url}
     process = child("server", str(port), log=log, environment=environment)
     try:
-        _wait_until_healthy(url, process, log)
+        _wait_until_healthy(url, process, log, given_up)
         yield url
     finally:
         _stop(process)
@@ -148,10 +149,12 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_healthy(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_healthy(url: str, process: "subprocess.Popen[bytes]", log: Path, given_up: Event) -> None:
     deadline = time.monotonic() + START_SECONDS
     with httpx.Client(trust_env=False) as client:
         while not _healthy(client, url):
+            if given_up.is_set():
+                raise ClusterError("the embedded Prefect server was given up.")
             if process.poll() is not None or time.monotonic() > deadline:
                 raise ClusterError(
                     f"the embedded Prefect server did not start: {last_words(log)}. Start one with `prefect server "

@@ -34,7 +34,8 @@ def workers(take_over: bool, job: Job[Any]) -> Iterator[tuple[Display, Way]]:
     """Workers for a job: where to show what they do, and how to run the job on them, each stage as a task."""
     display = Several([LogWatch(), current_display()])
     with job.executor(display.noticed) as execute:
-        display.ready()
+        if not job.computed:  # else the command has begun with it already
+            display.ready()
         yield display, {"take_over": take_over, "execute": execute, "around": as_task}
 
 

@@ -23,13 +23,15 @@ TWO_SIDED_95 = 0.975
 LOST = 3
 
 
-# Landmarks for each batch of sources that paths are followed from, and batches at most.
-BATCHES_EACH, MOST_BATCHES = 12, 8
+# What following paths from points may take of what it took from the landmarks. Few that are searched together are far
+# apart, which costs as much as so many more; and batches of them at most.
+SHARE, FAR_APART, MOST_BATCHES = 0.1, 30, 8
 
 
 def n_sources_along_paths(n_landmarks: int) -> int:
-    """How many points paths are followed from: a small share of what the landmarks took, a batch at least."""
-    return LANES * max(1, min(MOST_BATCHES, n_landmarks // (LANES * BATCHES_EACH)))
+    """How many points paths are followed from, a batch at least."""
+    affordable = SHARE * (n_landmarks + FAR_APART) - FAR_APART
+    return LANES * max(1, min(MOST_BATCHES, int(affordable / LANES)))
 
 
 class Pairs(NamedTuple):

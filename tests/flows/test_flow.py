@@ -392,3 +392,29 @@ def test_nothing_leaves_the_machine_and_nothing_listens_beyond_it(source, starte
     assert any("127.0.0.1" in address for address in addresses)
     elsewhere = [a for a in addresses if not re.match(r"\('?(127\.0\.0\.1|::1|localhost|None)\b|'|b'", a)]
     assert not elsewhere
+
+
+# The command, for which everything is long.
+AT_ONCE = """
+import sys
+import pipeline.fanout.growing
+pipeline.fanout.growing.SHORT_SECONDS = 0.0
+from flows.cli import main
+main()
+"""
+
+
+@pytest.mark.cluster
+def test_a_long_run_begins_here_and_goes_on_as_a_flow_on_workers(source, tmp_path):
+    """Enough landmarks that the server is there before the last stage."""
+    store, alone = tmp_path / "run", tmp_path / "alone"
+    told = ["--n-neighbors", "8", "--n-landmarks", "3000", "--partition-mib", "1"]
+    environment = {**os.environ, "PREFECT_HOME": str(tmp_path / "prefect")}
+    command = [sys.executable, "-c", AT_ONCE, "fit", str(source), "--store", str(store), *told]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "starting a Prefect server and workers beside it" in done.stdout
+    assert "workers are there, after" in done.stdout
+    settings = {"n_neighbors": 8, "n_landmarks": 3000, "partition_mib": 1}
+    fit_here(fit_settings({"source": str(source), "store": str(alone), **settings}))
+    np.testing.assert_array_equal(open_run(store).embedding(), open_run(alone).embedding())

@@ -17,6 +17,7 @@ from threading import RLock
 import numpy as np
 
 from pipeline.errors import StoreError
+from pipeline.numerics.agreement import FAR_APART
 from pipeline.numerics.compiled import LANES
 from pipeline.numerics.geodesics.rows import rows_with_and_without_last
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
@@ -250,7 +251,7 @@ def seconds_of_paths(shape: Shape, n_sources: int) -> float:
     k = shape.n_neighbors + 3 * (shape.edges_from == "given")
     # Few that are searched together are far apart; with many columns everything is near.
     spread = (1.0 if shape.n_axes <= FEW_DIMENSIONS else 4.0) * (n / 200_000) ** 0.2
-    return float(3e-9 * (n_sources + 30) * n * k * spread)
+    return float(3e-9 * (n_sources + FAR_APART) * n * k * spread)
 
 
 def between_landmarks(rows: Outcome) -> AnyArray:
