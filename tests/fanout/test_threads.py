@@ -50,7 +50,7 @@ def marks(tmp_path):
 def _no_thread_is_left():
     before = set(threading.enumerate())
     yield
-    assert not [thread for thread in threading.enumerate() if thread not in before and thread.name == THREAD]
+    until(lambda: not [one for one in threading.enumerate() if one not in before and one.name == THREAD])
 
 
 def on_threads(n_threads, notice=lambda _: None):

@@ -217,6 +217,7 @@ class Recording(Display):
 
 ARGUMENTS = {
     "noticed": ("a worker was lost",),
+    "began": ("b1.npy -> placed/b1",),
     "started": (ledger("rows"), 5, 3),
     "computed": (ledger("rows"), 4),
     "finished": (Outcome(ledger("rows"), {"n": 1}, 3),),
