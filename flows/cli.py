@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.options import GroupedCommand, takes_settings
-from flows.terminal import resumable, run_command
+from flows.terminal import resumable, run_command, say
 from pipeline.errors import InvalidInputError
 from pipeline.settings import EXECUTION, ExtendSettings, FitSettings, InvertSettings, RefitSettings, StudySettings
 
@@ -42,7 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON."
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"trigpoint {version('trigpoint')}")
+        say(f"trigpoint {version('trigpoint')}")
         raise typer.Exit
 
 
@@ -69,7 +69,7 @@ def fit(
     from flows.runner import FitJob, run_drawn
 
     with resumable():
-        run_drawn(FitJob(settings), picture, take_over, as_json, typer.echo, anyway)
+        run_drawn(FitJob(settings), picture, take_over, as_json, say, anyway)
 
 
 @command()
@@ -86,7 +86,7 @@ def extend(
     from flows.runner import run_extend
 
     with resumable():
-        run_extend(settings, take_over, fail_on_drift, as_json, typer.echo)
+        run_extend(settings, take_over, fail_on_drift, as_json, say)
 
 
 @command()
@@ -103,7 +103,7 @@ def refit(
     from flows.runner import RefitJob, run_drawn
 
     with resumable():
-        run_drawn(RefitJob(settings), picture, take_over, as_json, typer.echo, anyway)
+        run_drawn(RefitJob(settings), picture, take_over, as_json, say, anyway)
 
 
 @command()
@@ -225,7 +225,7 @@ def invert(
     from flows.runner import run_invert
 
     with resumable():
-        run_invert(settings, take_over, picture, as_json, typer.echo)
+        run_invert(settings, take_over, picture, as_json, say)
 
 
 @command()
@@ -244,7 +244,7 @@ def deploy(
         from flows.serving import run_served as run
     else:
         from flows.deploy import run_deploy as run
-    run(config, as_json, typer.echo)
+    run(config, as_json, say)
 
 
 @command()
@@ -262,7 +262,7 @@ def demo(
     from flows.demo import run_demo
 
     with resumable():
-        run_demo(n_points, folder, picture, seed, cluster_kind, typer.echo)
+        run_demo(n_points, folder, picture, seed, cluster_kind, say)
 
 
 def _require_png(picture: Path | None) -> None:
@@ -272,7 +272,7 @@ def _require_png(picture: Path | None) -> None:
 
 def _print(value: Any, lines: list[str], as_json: bool) -> None:
     """Print a value as JSON, or its lines of text."""
-    typer.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+    say(json.dumps(value, indent=2) if as_json else "\n".join(lines))
 
 
 def main() -> None:

@@ -24,6 +24,17 @@ def aside(as_json: bool, say: Say) -> Say:
     return (lambda _: None) if as_json else say
 
 
+def say(line: str) -> None:
+    """Print a line for as long as somebody reads: what is computed does not depend on that, and goes on in silence."""
+    try:
+        typer.echo(line)
+    except BrokenPipeError:
+        # What is left in the buffer goes there too; Python would complain about it at the end.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def run_command(command: Callable[[], None]) -> None:
     """Run the command line; faults become words on the error stream and an exit code, never a traceback."""
     warnings.showwarning = _show_warning

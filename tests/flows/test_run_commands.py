@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.numerics.datasets import swiss_roll
+from pipeline.results.run import open_run
 
 COMMAND = Path(sys.executable).with_name("trigpoint")
 SMALL = ("--n-neighbors", "8", "--n-landmarks", "60", "--cluster-kind", "serial")
@@ -261,6 +262,28 @@ def test_interrupted_it_stops_in_words_and_gives_the_store_back(source, tmp_path
     assert arguments == [str(word) for word in command[1:]]
     assert process.returncode == 130
     assert json.loads((tmp_path / "run" / "lease" / "00000001.json").read_text())["released"]
+
+
+def left_unread(n_lines, *command):
+    """What a command says of faults, and how it ends, whose output nobody reads after some lines."""
+    with subprocess.Popen([COMMAND, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(n_lines)]
+        process.stdout.close()
+        return lines, process.stderr.read(), process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("kind", ["serial", "auto"])
+def test_a_fit_goes_on_in_silence_when_nobody_reads_what_it_prints(source, store, tmp_path, kind):
+    """As in `trigpoint fit ... | head -1`."""
+    run = tmp_path / "run"
+    (line,), faults, code = left_unread(1, "fit", source, "--store", run, *SMALL, "--cluster-kind", kind)
+    assert line.startswith(str(source))
+    assert (faults, code) == ("", 0)
+    np.testing.assert_array_equal(open_run(run).embedding(), open_run(store).embedding())
+
+
+def test_a_report_that_nobody_reads_is_no_fault(store):
+    assert left_unread(0, "status", store, "--json") == ([], "", 0)
 
 
 def wait_for(process, root, pattern):
