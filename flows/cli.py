@@ -197,7 +197,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write published results to a file, or a small model to a folder. Rows are in the order of the source."""
+    """Write published results to a file, or a small model to a folder. Of a folder of batches, writes all in one."""
     from flows.status import export_model_report, export_report
 
     if model is not None and output is None and array is None and version is None:

@@ -11,7 +11,8 @@ from flows.reports import (
     dominance_lines,
     shortcut_lines,
 )
-from pipeline.jobs.batches import done_batches
+from pipeline.errors import InvalidInputError
+from pipeline.jobs.batches import RESULTS_SUFFIX, done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.stage import MIB
 from pipeline.store import lease, run
@@ -134,12 +135,18 @@ def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Jso
 
 
 def export_report(store: str, arrays: list[str], output: Path, version: str | None = None) -> tuple[Json, list[str]]:
-    """Write published arrays to a file; what was written, for programs and in lines."""
-    from pipeline.results.export import export
+    """Write published arrays of a run, or of all batches in a folder, to a file; what was written, for programs and in
+    lines."""
+    from pipeline.results.export import export, export_batches
 
-    n_rows = export(open_run(store, version), arrays, output)
-    value = {"output": str(output), "arrays": arrays, "n_rows": n_rows}
-    return value, [f"{n_rows:,} rows of {', '.join(arrays)} are in {output}."]
+    batches = {path.name.removesuffix(RESULTS_SUFFIX): open_run(path) for path in done_batches(store)}
+    if batches and version is not None:
+        raise InvalidInputError(f"version={version!r}: {store} holds batches, which have no versions; leave it out.")
+    n_rows = export_batches(batches, arrays, output) if batches else export(open_run(store, version), arrays, output)
+    of_batches: Json = {"batches": [*batches]} if batches else {}
+    value = {"output": str(output), "arrays": arrays, "n_rows": n_rows, **of_batches}
+    told = f" of {len(batches):,} batch{'es' * (len(batches) != 1)}" if batches else ""
+    return value, [f"{n_rows:,} rows of {', '.join(arrays)}{told} are in {output}."]
 
 
 def export_model_report(store: str, model: str, anchors: int | None) -> tuple[Json, list[str]]:

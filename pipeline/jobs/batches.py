@@ -90,7 +90,8 @@ def batches_with_results(folder: str | Path, output: str | Path) -> list[Batch]:
 
 def done_batches(output: str | Path) -> list[Path]:
     """The folders of results in a folder of them, by their names; empty if it holds none."""
-    found = sorted(_results_folder(output).glob(f"*{RESULTS_SUFFIX}"))
+    folder = local_folder(output)
+    found = [] if folder is None else sorted(folder.glob(f"*{RESULTS_SUFFIX}"))
     return [path for path in found if _published(path) and run.kind_of(run.open_store(path)) == run.EXTENSION]
 
 

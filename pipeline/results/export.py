@@ -2,10 +2,10 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from pipeline.types import AnyArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
+Kind = TypeVar("Kind")
 ROWS_PER_BLOCK = 65_536
 KINDS = (".npy", ".parquet", ".csv")
+# The column that names the batch of a row; a run that is no batch goes without a name.
+BATCH, NO_BATCH = "batch", ""
 
 
 def export(run: Run, arrays: list[str], output: Path) -> int:
@@ -26,24 +28,43 @@ def export(run: Run, arrays: list[str], output: Path) -> int:
 
     Tables carry the id column, if the fit was told one, as their first.
     """
+    return export_batches({NO_BATCH: run}, arrays, output)
+
+
+def export_batches(runs: Mapping[str, Run], arrays: list[str], output: Path) -> int:
+    """Write published arrays of several runs, by the names of their batches, one after the other; as `export` does.
+
+    Tables carry the name of each row's batch as their first column.
+    """
     if output.suffix not in KINDS:
         raise InvalidInputError(f"output={str(output)!r} is of no known kind; end its name in {', '.join(KINDS)}.")
     if output.suffix == ".npy" and len(arrays) != 1:
         raise InvalidInputError(f"array={','.join(arrays)}: a .npy file holds one; choose one, or use Parquet or CSV.")
     if not output.absolute().parent.is_dir():
         raise InvalidInputError(f"output={str(output)!r} is in a folder that does not exist; create it first.")
-    taken = {column for name in arrays for column in _named_columns(name, run.embedding(name, 0, 1))}
-    id_column = run.manifest["settings"]["id_column"]
-    if output.suffix != ".npy" and id_column in taken:
-        raise InvalidInputError(
-            f"id_column={id_column!r} is also the name of a result; rename it in the source and fit again."
-        )
-    with _whole_file(output) as file:
-        if output.suffix == ".npy":
-            _write_npy(run, arrays[0], file)
-        else:
-            _write_table(run, arrays, file, output.suffix)
-    return run.n_rows
+    # A batch without rows has neither ids nor anything else to write; of such alone, one stands for all.
+    filled = {name: run for name, run in runs.items() if run.n_rows} or dict([*runs.items()][:1])
+    for name, run in filled.items():
+        _require_arrays(name, run, arrays)
+    if output.suffix == ".npy":
+        with _whole_file(output) as file:
+            _write_npy(filled, arrays[0], file)
+    else:
+        schema = _common_schema(filled, arrays)
+        with _whole_file(output) as file:
+            _write_table(filled, arrays, file, output.suffix, schema)
+    return sum(run.n_rows for run in runs.values())
+
+
+def _require_arrays(name: str, run: Run, arrays: list[str]) -> None:
+    """Refuse arrays that are not published; of several batches, say which one does not have them."""
+    try:
+        for array in arrays:
+            run.array(array)
+    except InvalidInputError as error:
+        if name == NO_BATCH:
+            raise
+        raise InvalidInputError(f"batch {name}: {error}") from error
 
 
 @contextmanager
@@ -64,35 +85,59 @@ def _blocks(run: Run) -> Iterator[tuple[int, int]]:
     return ((start, min(start + ROWS_PER_BLOCK, run.n_rows)) for start in range(0, run.n_rows, ROWS_PER_BLOCK))
 
 
-def _write_npy(run: Run, name: str, file: IO[bytes]) -> None:
-    array = run.array(name)
-    header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
-    np.lib.format.write_array_header_1_0(file, header)
-    for start, stop in _blocks(run):
-        file.write(np.ascontiguousarray(array.read(start, stop)).data)
+def _write_npy(runs: Mapping[str, Run], name: str, file: IO[bytes]) -> None:
+    arrays = {batch: run.array(name) for batch, run in runs.items()}
+    kinds = {batch: (array.dtype.str, array.shape[1:]) for batch, array in arrays.items()}
+    descr, width = _common(kinds)
+    n_rows = sum(array.shape[0] for array in arrays.values())
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (n_rows, *width)})
+    for batch, run in runs.items():
+        for start, stop in _blocks(run):
+            file.write(np.ascontiguousarray(arrays[batch].read(start, stop)).data)
 
 
-def _write_table(run: Run, arrays: list[str], file: IO[bytes], suffix: str) -> None:
+def _write_table(runs: Mapping[str, Run], arrays: list[str], file: IO[bytes], suffix: str, schema: "pa.Schema") -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    writer: Any = None
-    for start, stop in _blocks(run):
-        table = _table(run, arrays, start, stop)
-        if writer is None:
-            kind = pyarrow.parquet.ParquetWriter if suffix == ".parquet" else pyarrow.csv.CSVWriter
-            writer = kind(file, table.schema)
-        writer.write_table(table)
-    writer.close()
+    kind = pyarrow.parquet.ParquetWriter if suffix == ".parquet" else pyarrow.csv.CSVWriter
+    with kind(file, schema) as writer:
+        for batch, run in runs.items():
+            for start, stop in _blocks(run):
+                writer.write_table(_table(batch, run, arrays, start, stop))
 
 
-def _table(run: Run, arrays: list[str], start: int, stop: int) -> "pa.Table":
+def _common_schema(runs: Mapping[str, Run], arrays: list[str]) -> "pa.Schema":
+    """The columns of a table of all of them."""
+    return _common({batch: _table(batch, run, arrays, 0, 1).schema for batch, run in runs.items()})
+
+
+def _common(kinds: Mapping[str, Kind]) -> Kind:
+    """What all batches are of; refused if one is of another kind than the first."""
+    first, *others = kinds
+    for other in others:
+        if kinds[other] != kinds[first]:
+            raise InvalidInputError(
+                f"batch {other} has other columns or ids than batch {first}, so that one file cannot hold both; export "
+                "the results of each by themselves."
+            )
+    return kinds[first]
+
+
+def _table(batch: str, run: Run, arrays: list[str], start: int, stop: int) -> "pa.Table":
     import pyarrow as pa
 
-    ids = run.ids(start, stop)
-    columns = {} if ids is None else {str(run.manifest["settings"]["id_column"]): ids}
+    stop = min(stop, run.n_rows)
+    named = {} if batch == NO_BATCH else {BATCH: np.full(stop - start, batch)}
+    ids, id_column = run.ids(start, stop), run.manifest["settings"]["id_column"]
+    results: dict[str, AnyArray] = {}
     for name in arrays:
-        columns |= _named_columns(name, run.embedding(name, start, stop))
+        results |= _named_columns(name, run.embedding(name, start, stop))
+    if id_column is not None and id_column in {**named, **results}:
+        raise InvalidInputError(
+            f"id_column={id_column!r} is also the name of a result; rename it in the source and fit again."
+        )
+    columns = {**named, **({} if ids is None else {str(id_column): ids}), **results}
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 
 

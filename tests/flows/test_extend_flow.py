@@ -142,6 +142,11 @@ def test_batches_of_a_folder_are_shown_over_time(trigpoint, folder, tmp_path):
     assert out.splitlines()[-1].endswith("2 batches, 1 not like the fitted rows.")
     value = json.loads(trigpoint("status", tmp_path / "batches", "--json")[1])
     assert (len(value["batches"]), value["n_drifting"]) == (2, 1)
+    code, out, _ = trigpoint("export", tmp_path / "batches", "--output", tmp_path / "y.npy")
+    assert (code, out) == (0, f"14,000 rows of projection of 2 batches are in {tmp_path / 'y.npy'}.\n")
+    assert np.load(tmp_path / "y.npy")[:12_000].tobytes() == open_run(folder / "serial").embedding().tobytes()
+    code, _, err = trigpoint("export", tmp_path / "batches", "--version", "1", "--output", tmp_path / "y.npy")
+    assert (code, "holds batches, which have no versions; leave it out" in err) == (2, True)
 
 
 @pytest.fixture(scope="module")

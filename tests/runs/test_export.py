@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from small import fitted
+from small import extended, fitted
 
 from pipeline.errors import InvalidInputError
 from pipeline.numerics.datasets import swiss_roll
 from pipeline.results import export as export_module
-from pipeline.results.export import export
+from pipeline.results.export import export, export_batches
 from pipeline.results.run import open_run
 
 N = 4500
@@ -94,3 +94,60 @@ def test_a_failed_export_leaves_what_was_there(tmp_path, named, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         export(named[0], ["projection"], path)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("y.npy", b"old")]
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory, named):
+    """Batches of new rows with ids, without, and without rows, placed in the space of the run."""
+    folder = tmp_path_factory.mktemp("placed")
+    points = swiss_roll(2600, seed=1).points
+    batches = {"a": points[:1500], "b": points[1500:1500], "c": points[1500:]}
+    for name, rows in batches.items():
+        np.savez(folder / f"{name}.npz", X=rows, names=np.array([f"{name}{i}" for i in range(len(rows))], dtype="U5"))
+    np.savez(folder / "plain.npz", X=points[:9])
+    for name in (*batches, "plain"):
+        extended(named[0].url, folder / f"{name}.npz", folder / name)
+    return {name: open_run(folder / name) for name in (*batches, "plain")}
+
+
+def chosen(placed, *names):
+    return {name: placed[name] for name in names}
+
+
+@pytest.mark.parametrize(("suffix", "read"), [("csv", pyarrow.csv.read_csv), ("parquet", pyarrow.parquet.read_table)])
+def test_batches_follow_each_other_in_one_table(tmp_path, placed, suffix, read):
+    assert export_batches(chosen(placed, "a", "b", "c"), ["projection", "gap_rank"], tmp_path / f"y.{suffix}") == 2600
+    table = read(tmp_path / f"y.{suffix}")
+    assert table.column_names == ["batch", "names", "projection_0", "projection_1", "gap_rank"]
+    assert table["batch"].to_pylist() == ["a"] * 1500 + ["c"] * 1100
+    assert table["names"].to_pylist() == [f"a{i}" for i in range(1500)] + [f"c{i}" for i in range(1100)]
+    expected = np.concatenate([placed[name].embedding("gap_rank") for name in "ac"])
+    np.testing.assert_array_equal(table["gap_rank"].to_numpy(), expected)
+
+
+def test_batches_follow_each_other_in_one_array(tmp_path, placed):
+    assert export_batches(placed, ["projection"], tmp_path / "y.npy") == 2609
+    expected = np.concatenate([placed[name].embedding() for name in ("a", "c", "plain")])
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+
+
+def test_batches_without_rows_are_a_table_without_rows(tmp_path, placed):
+    assert export_batches(chosen(placed, "b"), ["projection"], tmp_path / "y.parquet") == 0
+    table = pyarrow.parquet.read_table(tmp_path / "y.parquet")
+    assert (table.num_rows, table.column_names) == (0, ["batch", "projection_0", "projection_1"])
+    assert export(placed["b"], ["gap"], tmp_path / "y.csv") == 0
+
+
+def test_batches_of_other_columns_are_refused(tmp_path, placed):
+    with pytest.raises(InvalidInputError, match="batch plain has other columns or ids than batch a"):
+        export_batches(placed, ["gap"], tmp_path / "y.csv")
+    with pytest.raises(InvalidInputError, match="batch a: array='joint' is not published"):
+        export_batches(placed, ["joint"], tmp_path / "y.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ids_named_like_the_column_of_batches_are_not_overwritten(tmp_path, named):
+    np.savez(tmp_path / "x.npz", X=swiss_roll(20, seed=1).points, batch=np.arange(20))
+    extended(named[0].url, tmp_path / "x.npz", tmp_path / "out", id_column="batch")
+    with pytest.raises(InvalidInputError, match="id_column='batch' is also the name of a result"):
+        export_batches({"x": open_run(tmp_path / "out")}, ["gap"], tmp_path / "y.csv")
