@@ -14,6 +14,8 @@ from pipeline.stages.stage import BASE, Execute, Work
 
 # What is planned to take longer, or has taken longer, is worth the start of workers.
 SHORT_SECONDS = 60.0
+# What starts workers loads a good deal: the first stage is left alone for as long.
+ALONE_SECONDS = 1.0
 
 
 class Growing:
@@ -37,7 +39,7 @@ class Growing:
         self._stack = ExitStack()
         self._started: Execute | None = None
         self._fault: Exception | None = None
-        self._share_left = 1.0
+        self._share_left, self._first = 1.0, ""
 
     def __call__(self, work: Work, partitions: Sequence[int], computed: Callable[[int], None]) -> None:
         stage = work.stage.name
@@ -80,8 +82,9 @@ class Growing:
         return self._share_left * self._planned[stage] + sum(self._planned[name] for name in to_come)
 
     def _start_if_long(self, stage: str) -> None:
-        took = time.monotonic() - self._begun
-        if self._starter is None and max(self.seconds_left(stage), took) > SHORT_SECONDS:
+        took, self._first = time.monotonic() - self._begun, self._first or stage
+        is_alone = stage == self._first and took < min(ALONE_SECONDS, SHORT_SECONDS)
+        if self._starter is None and not is_alone and max(self.seconds_left(stage), took) > SHORT_SECONDS:
             self._starter = threading.Thread(target=self._start, daemon=True)
             self._starter.start()
             self._when_long()
