@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.options import GroupedCommand, takes_settings
-from flows.terminal import resumable, run_command, say
+from flows.terminal import aside, confirm, resumable, run_command, say
 from pipeline.errors import InvalidInputError
 from pipeline.settings import EXECUTION, ExtendSettings, FitSettings, InvertSettings, RefitSettings, StudySettings
 
@@ -156,12 +156,25 @@ def gc(
             min=1, metavar="INTEGER", help="Number of newest versions to keep; the published one always stays."
         ),
     ] = None,
+    retain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="extendable|results",
+            help="Keep of published results only what readers need (results), or also what extend and export --model "
+            "need (extendable).",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting published results.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete results of earlier settings, and old versions on request."""
-    from flows.status import collected_garbage
+    """Delete results of earlier settings. On request also old versions, and what only further commands need."""
+    from flows.status import collected_garbage, slimming_report
 
-    _print(*collected_garbage(store, keep_versions), as_json)
+    if retain is not None:
+        for line in slimming_report(store, retain):
+            aside(as_json, say)(line)
+        confirm("Delete it?", yes)
+    _print(*collected_garbage(store, keep_versions, retain), as_json)
 
 
 @command()

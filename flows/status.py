@@ -15,7 +15,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import RESULTS_SUFFIX, done_batches
 from pipeline.results.run import Run, StageStatus, in_words, open_run
 from pipeline.stages.stage import MIB
-from pipeline.store import lease, run
+from pipeline.store import freed, lease, run
 from pipeline.types import Json
 
 
@@ -48,6 +48,10 @@ def status_report(store: str) -> tuple[Json, list[str]]:
     ended = "published" if current else "not complete"
     under_way = "" if left is None else f"; under way, about {in_words(left)} left"
     stated = opened.portable if published else None
+    retained = opened.retained if published else None
+    if retained is not None:
+        lines.append(f"  slimmed by `trigpoint gc --retain {retained}`; the same fit again computes what is missing")
+    value |= {"retained": retained}
     value |= {"kind": opened.kind} | ({} if stated is None else {"portable": stated})
     of_model = [] if stated is None else model_lines(stated)
     if published and opened.kind == run.FIT:
@@ -116,9 +120,29 @@ def _history_line(name: str, width: int, report: Json) -> str:
     return f"{line}{figures} {'drifts' if report['drift']['drifts'] else ''}".rstrip()
 
 
-def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Json, list[str]]:
-    """Delete what neither the published state, a version nor the latest command uses; of versions, keep the newest."""
-    from pipeline.jobs import extend, fit, invert, portable, refit
+def slimming_report(store: str, retain: str) -> list[str]:
+    """What `gc --retain` would free of a run, and what could no longer be done with it."""
+    from pipeline.jobs.job import opened_run
+    from pipeline.jobs.slimming import STOPPED, check_level, freeable_bytes
+
+    check_level(retain)
+    opened, _ = opened_run(store, run.FIT)
+    size = f"{freeable_bytes(opened, retain) / MIB:,.1f} MiB of published results can be freed."
+    stopped = " and ".join(f"`{command}`" for command in STOPPED[retain]) or "No command"
+    plural = "" if len(STOPPED[retain]) > 1 else "s"
+    return [
+        size,
+        f"{stopped} stop{plural} working. A fit into this store, the same or with other settings, will compute again "
+        "what it needs of them.",
+    ]
+
+
+def collected_garbage(
+    store: str, keep_versions: int | None = None, retain: str | None = None
+) -> tuple[Json, list[str]]:
+    """Delete what neither the published state, a version nor the latest command uses; of versions, keep the newest; of
+    what is published, keep what a level retains."""
+    from pipeline.jobs import extend, fit, invert, portable, refit, slimming
 
     target = run.open_store(store, writable=True)
     with lease.acquire(target):
@@ -126,12 +150,17 @@ def collected_garbage(store: str, keep_versions: int | None = None) -> tuple[Jso
         dropped = [] if keep_versions is None else run.drop_versions(target, keep_versions)
         stages = dict.fromkeys((*refit.STAGES, *fit.ON_REQUEST, *extend.STAGES, *portable.STAGES, *invert.STAGES))
         paths = run.superseded(target, list(stages))
-        freed = sum(target.size(path) for path in paths)
+        n_bytes = sum(target.size(path) for path in paths)
         for path in paths:
             run.remove(target, path)
+        if retain is not None:
+            freed.declare_freed(target, retain, slimming.freeable(target, retain))
+        # Also what was declared before, if that was interrupted.
+        n_bytes += freed.delete_freed(target)
     lines = [*(f"  dropped version {name}" for name in dropped), *(f"  removed {path}" for path in paths)]
-    value = {"removed": paths, "bytes": freed} | ({} if keep_versions is None else {"versions": dropped})
-    return value, [*lines, f"{freed / 2**20:,.1f} MiB freed."]
+    value = {"removed": paths, "bytes": n_bytes} | ({} if keep_versions is None else {"versions": dropped})
+    value |= {} if retain is None else {"retained": retain}
+    return value, [*lines, f"{n_bytes / MIB:,.1f} MiB freed."]
 
 
 def export_report(store: str, arrays: list[str], output: Path, version: str | None = None) -> tuple[Json, list[str]]:

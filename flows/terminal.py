@@ -35,6 +35,17 @@ def say(line: str) -> None:
         os.close(nowhere)
 
 
+def confirm(question: str, yes: bool) -> None:
+    """Go on if it was said beforehand, or is said now on a terminal."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        from pipeline.errors import InvalidInputError
+
+        raise InvalidInputError("nobody can be asked here whether to delete this; say so with --yes.")
+    typer.confirm(question, abort=True, err=True)
+
+
 def run_command(command: Callable[[], None]) -> None:
     """Run the command line; faults become words on the error stream and an exit code, never a traceback."""
     warnings.showwarning = _show_warning

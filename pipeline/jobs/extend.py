@@ -13,6 +13,7 @@ from pipeline.errors import InvalidInputError
 from pipeline.jobs.batches import AnyBatch, batches_with_results, checked_batch, fitted_settings
 from pipeline.jobs.job import Done, Job, Runner, Way, opened_run
 from pipeline.jobs.measured import bytes_of_new_row, new_rows
+from pipeline.jobs.slimming import require_extendable
 from pipeline.methods import METHODS, method_named
 from pipeline.settings import ExtendSettings
 from pipeline.sources.graphs import NewNodes
@@ -44,6 +45,7 @@ def opened_space(settings: ExtendSettings) -> Space:
 
 def published_space(store: Backend, manifest: Json) -> Space:
     """The space of a published run, whatever its provider."""
+    require_extendable(store, manifest)
     is_geodesic = method_named(manifest["settings"].get("method", "isomap")).geodesic
     return graph_space(store, manifest) if is_geodesic else row_space(store, manifest)
 

@@ -119,6 +119,11 @@ class Run:
         return run.version_name(self.manifest)
 
     @property
+    def retained(self) -> str | None:
+        """What `trigpoint gc --retain` kept of this version, `extendable` or `results`; None if it is whole."""
+        return run.retained(self._store, self.manifest)
+
+    @property
     def registration(self) -> Json | None:
         """How well the coordinates could be turned onto those of the version before; None if there was none."""
         return self.stage_figures("register") if "register" in self.manifest["stages"] else None

@@ -318,10 +318,10 @@ def ledger_of(lease: Lease, stage: Stage) -> StageLedger:
 
 
 def run_stage(lease: Lease, stage: Stage, execute: Execute = serially, watch: Watch | None = None) -> Outcome:
-    """The stage's outcome, computing only what is not complete under its digest."""
+    """The stage's outcome, computing only what is not complete under its digest, or was freed."""
     watch = watch or Watch()
     ledger = ledger_of(lease, stage)
-    done = ledger.finished()
+    done = None if ledger.reopen() else ledger.finished()
     outcome = Outcome(ledger, done, 0) if done is not None else _completed(lease, stage, ledger, execute, watch)
     watch.finished(outcome)
     return outcome

@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike
 from pipeline.errors import StoreError
 from pipeline.store.arrays import RowArray, compression_pays, create_array, even_rows_in, metadata_digest, open_array
 from pipeline.store.backend import Backend, Objects, canonical, digest_of
+from pipeline.store.freed import declare_reopened, declare_whole, freed_of, whole_name
 from pipeline.types import AnyArray, Json
 
 FORMAT_VERSION = 1
@@ -145,6 +146,18 @@ class StageLedger:
             "made_with": made_with(),
         }
         self._objects.declare({self._key(): value})
+        declare_whole(self.store, self.path)
+
+    def reopen(self) -> bool:
+        """Whether the complete stage has to be computed again, because arrays of it were freed. Nothing vouches for its
+        partitions from the first time on; what it says of itself stays."""
+        freed = freed_of(self.store, self.path)
+        if freed is not None and not freed["reopened"]:
+            for partition in self.complete():
+                self._objects.delete(self._key(partition))
+                self.store.adopt(self._key(partition))  # that it is gone must be durable first
+            declare_reopened(self.store, self.path)
+        return freed is not None
 
     def finished(self) -> Json | None:
         """The stage's figures if it is complete."""
@@ -168,23 +181,29 @@ class StageLedger:
         return lru_cache(ARRAYS_KEPT)(partial(_opened_array, self.store, self.path))
 
     def damaged(self, seal: str | None = None) -> list[str]:
-        """Every object, array and chunk that this stage's ledger vouches for and that is not as it was written."""
+        """Every object, array and chunk that this stage's ledger vouches for and that is not as it was written, but for
+        what was freed."""
         try:
-            return [*self._damaged_ledger(seal), *self._damaged_arrays()]
+            freed = freed_of(self.store, self.path)
+            arrays = [] if freed is None else freed["arrays"]
+            return [*self._damaged_ledger(seal, whole=freed is None), *self._damaged_arrays(arrays)]
         except StoreError as error:
             return [str(error)]
 
-    def _damaged_ledger(self, seal: str | None) -> list[str]:
+    def _damaged_ledger(self, seal: str | None, whole: bool) -> list[str]:
         finished = self._objects.declared(self._key())
         if seal is not None and (finished is None or self.seal() != seal):
             return [f"{self._key()} in {self.store} is missing or not the one that was published."]
-        if finished is not None and self._commits_digest(finished["n_partitions"]) != finished["commits"]:
+        # Entries of partitions go before a stage is said to be reopened.
+        if whole and finished is not None and self._commits_digest(finished["n_partitions"]) != finished["commits"]:
             return [f"{self.path}/ledger in {self.store} is damaged: a partition's entry is missing or has changed."]
         return []
 
-    def _damaged_arrays(self) -> Iterator[str]:
+    def _damaged_arrays(self, freed: Sequence[str]) -> Iterator[str]:
         for entry in self._objects.names(f"{self.path}/ledger"):
             for name, digest in _declared(self.store, f"{self.path}/ledger/{entry}")["arrays"].items():
+                if whole_name(name) in freed:
+                    continue
                 try:
                     yield from open_array(self.store, f"{self.path}/{name}", digest).damaged()
                 except StoreError as error:
@@ -220,7 +239,16 @@ def _opened_array(store: Backend, path: str, key: str, name: str) -> RowArray:
     vouched = _declared(store, key)["arrays"]
     if name not in vouched:
         raise StoreError(f"{key} in {store} does not vouch for array {name}; it is not complete.")
-    return open_array(store, f"{path}/{name}", vouched[name])
+    try:
+        return open_array(store, f"{path}/{name}", vouched[name])
+    except StoreError:
+        freed = freed_of(store, path)
+        if freed is None or whole_name(name) not in freed["arrays"]:
+            raise
+    raise StoreError(
+        f"{path}/{name} of {store} was freed by `trigpoint gc --retain {freed['retain']}`; run the same fit again, "
+        "which computes what is missing."
+    )
 
 
 @cache

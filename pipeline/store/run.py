@@ -5,7 +5,8 @@ complete or not. `manifest.json` names the stages whose results are published, e
 replaced in one write, so a reader sees one published state or the other. `plan.json` has the times that were expected.
 
 A published state is a version, named in its manifest; that of a first fit is "1" without saying so. `versions/` keeps
-the manifest of each that was published before, as `<name>.json`, written before the manifest is replaced.
+the manifest of each that was published before, as `<name>.json`, written before the manifest is replaced. `freed.json`
+lists what was freed to make a run smaller.
 """
 
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from pipeline.errors import InvalidInputError, StoreError
 from pipeline.store import open_backend
 from pipeline.store.backend import Backend, Objects
+from pipeline.store.freed import LEVELS, declare_whole, read_freed
 from pipeline.store.ledger import FORMAT_VERSION, StageLedger
 from pipeline.types import Json
 
@@ -253,9 +255,27 @@ def _published_results(store: Backend) -> dict[tuple[str, str], str]:
     return {(stage, entry["digest"]): entry["seal"] for state in published for stage, entry in state["stages"].items()}
 
 
+def published_paths(store: Backend) -> list[str]:
+    """Paths of the results of all that is published, now or as a version."""
+    return [f"{stage}/{digest}" for stage, digest in _published_results(store)]
+
+
+def paths_of(manifest: Json) -> list[str]:
+    """Paths of the results of one published state."""
+    return [f"{stage}/{entry['digest']}" for stage, entry in manifest["stages"].items()]
+
+
+def retained(store: Backend, manifest: Json) -> str | None:
+    """The level that a published state was slimmed to, or None if it is whole."""
+    freed = read_freed(store)
+    levels = [freed[path]["retain"] for path in paths_of(manifest) if path in freed]
+    return max(levels, key=LEVELS.index, default=None)
+
+
 def remove(store: Backend, path: str) -> None:
     """Delete one stage's results. What vouches for data goes before it, or an interruption would leave a gap."""
     objects = Objects(store)
     objects.delete(f"{path}/ledger/finished.json")
     objects.delete_below(f"{path}/ledger")
     objects.delete_below(path)
+    declare_whole(store, path)

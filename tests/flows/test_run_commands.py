@@ -1,9 +1,11 @@
 """fit, status, verify, gc and export as a user runs them: words, figures, exit codes."""
 
+import io
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -157,6 +159,41 @@ def test_verify_names_what_is_damaged(trigpoint, source, tmp_path):
     assert "partition-00000000.json is damaged: it is not as it was written" in out
     assert out.splitlines()[-1] == "2 damaged."
     assert len(json.loads(trigpoint("verify", store, "--json")[1])["damaged"]) == 2
+
+
+def test_a_run_is_slimmed_when_that_is_confirmed(trigpoint, source, store, tmp_path, monkeypatch):
+    run = shutil.copytree(store, tmp_path / "run")
+    whole, command = open_run(run).embedding().tobytes(), ("gc", run, "--retain", "results")
+    code, out, err = trigpoint(*command)
+    assert (code, err) == (2, "trigpoint: nobody can be asked here whether to delete this; say so with --yes.\n")
+    assert re.match(
+        r"\d+\.\d MiB of published results can be freed\.\n`extend` and `export --model` stop working\. A", out
+    )
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    code, _, err = trigpoint(*command)
+    assert (code, "Delete it? [y/N]" in err) == (1, True)
+    assert json.loads(trigpoint("status", run, "--json")[1])["retained"] is None
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    code, out, _ = trigpoint(*command)
+    assert (code, "MiB freed." in out) == (0, True)
+    assert open_run(run).embedding().tobytes() == whole
+    assert trigpoint("verify", run)[:2] == (0, "Nothing is damaged.\n")
+    line = "slimmed by `trigpoint gc --retain results`; the same fit again computes what is missing"
+    assert line in trigpoint("status", run)[1]
+    code, _, err = trigpoint("extend", run, source, "--output", tmp_path / "out", "--cluster-kind", "serial")
+    assert (code, "was freed by `trigpoint gc --retain results`" in err) == (2, True)
+    value = json.loads(trigpoint(*command, "--yes", "--json")[1])
+    assert value == {"removed": [], "bytes": 0, "retained": "results"}
+    assert trigpoint("fit", source, "--store", run, *SMALL)[0] == 0
+    assert json.loads(trigpoint("status", run, "--json")[1])["retained"] is None
+    assert "No command stops working." in trigpoint("gc", run, "--retain", "extendable", "--yes")[1]
+
+
+class Terminal(io.StringIO):
+    """Where somebody types."""
+
+    def isatty(self):
+        return True
 
 
 def test_export_writes_the_file_it_is_told(trigpoint, store, tmp_path):
