@@ -47,7 +47,9 @@ def marks(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_is_left():
+def _no_thread_is_left(monkeypatch):
+    """And no stage is left alone, however short."""
+    monkeypatch.setattr(growing, "ALONE_SECONDS", 0.0)
     before = set(threading.enumerate())
     yield
     until(lambda: not [one for one in threading.enumerate() if one not in before and one.name == THREAD])
