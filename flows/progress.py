@@ -1,12 +1,23 @@
 """What a user sees while a run is under way: a bar for each stage in a terminal, plain lines elsewhere."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
 
 from pipeline.results.run import TimeLeft, in_words
 from pipeline.stages.stage import Outcome, Watch
@@ -64,6 +75,7 @@ class Lines(Clock):
     def __init__(self, say: Callable[[str], None], planned: Mapping[str, float] | None = None) -> None:
         super().__init__(planned)
         self._say, self._said = say, time.monotonic()
+        self._timer: threading.Timer | None = None
 
     def ready(self) -> None:
         self._say(f"Ready after {time.monotonic() - self._begun:.1f} s.")
@@ -74,6 +86,10 @@ class Lines(Clock):
     def began(self, what: str) -> None:
         self._say(what)
 
+    def started(self, ledger: StageLedger, n_partitions: int, n_missing: int) -> None:
+        super().started(ledger, n_partitions, n_missing)
+        self._wait()
+
     def computed(self, ledger: StageLedger, partition: int) -> None:
         super().computed(ledger, partition)
         now = time.monotonic()
@@ -82,11 +98,44 @@ class Lines(Clock):
             self._say(f"  {ledger.stage:<11} {self._n_done} of {self._n_missing} partitions, about {self.left} left")
 
     def finished(self, outcome: Outcome) -> None:
+        self.closed()
         if outcome.n_computed:
             plural = "s" * (outcome.n_computed != 1)
             line = f"  {outcome.ledger.stage:<11} {outcome.n_computed:>5} partition{plural:<1} {self.seconds:8.1f} s"
             self._say(line)
         super().finished(outcome)
+
+    def closed(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _wait(self) -> None:
+        self.closed()
+        self._timer = threading.Timer(QUIET_SECONDS, self._still)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _still(self) -> None:
+        """A stage of one piece, or with long partitions, says that it is under way."""
+        if time.monotonic() - max(self._said, self._start) >= QUIET_SECONDS:
+            self._said = time.monotonic()
+            self._say(f"  {self._stage:<11} for {in_words(self.seconds)}, about {self.left} left")
+        if self._timer is not None:  # else the stage has ended meanwhile
+            self._wait()
+
+
+class Left(ProgressColumn):
+    """What the whole run will take still, beside the stage that is under way; it counts down within pieces too."""
+
+    max_refresh = 0.5
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def render(self, task: Task) -> Text:
+        return Text(f"about {self._clock.left} left" if task.fields["is_running"] else "")
 
 
 class Bars(Clock):
@@ -99,7 +148,7 @@ class Bars(Clock):
             BarColumn(30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
+            Left(self),
         )
         self._console, self._bars = console, Progress(*columns, console=console)
         self._bar: TaskID | None = None
@@ -120,18 +169,18 @@ class Bars(Clock):
         if self._bar is not None:
             self._bars.remove_task(self._bar)  # the stage is tried again
         self._bar = self._bars.add_task(
-            ledger.stage, total=n_partitions, completed=n_partitions - n_missing, left=f"about {self.left} left"
+            ledger.stage, total=n_partitions, completed=n_partitions - n_missing, is_running=True
         )
 
     def computed(self, ledger: StageLedger, partition: int) -> None:
         super().computed(ledger, partition)
         if self._bar is not None:
-            self._bars.update(self._bar, advance=1, left=f"about {self.left} left")
+            self._bars.update(self._bar, advance=1)
 
     def finished(self, outcome: Outcome) -> None:
         super().finished(outcome)
         if self._bar is not None:
-            self._bars.update(self._bar, left="")
+            self._bars.update(self._bar, is_running=False)
             self._bars.stop_task(self._bar)
             self._bar = None
 

@@ -5,6 +5,7 @@ import io
 import re
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -93,6 +94,18 @@ class TestLines:
             "rows        2 of 3 partitions, about 53 s left",
         ]
         assert lines[-1].split() == ["rows", "3", "partitions", f"{3 * (QUIET_SECONDS + 1)}", "s"]
+
+    def test_a_stage_of_one_piece_says_that_it_is_under_way(self, monkeypatch):
+        monkeypatch.setattr(progress, "QUIET_SECONDS", 0.05)
+        lines = []
+        display = Lines(lines.append, PLANNED)
+        display.started(ledger("rows"), 1, 1)
+        deadline = time.monotonic() + 30
+        while len(lines) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        display.finished(Outcome(ledger("rows"), {}, 1))
+        assert re.fullmatch(r"  rows        for 0 s, about \d+ \w+ left", lines[0])
+        assert len(lines) >= 3
 
     def test_lines_on_the_way_are_apart(self, clock):
         lines = []
