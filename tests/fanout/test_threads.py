@@ -236,7 +236,7 @@ def test_work_that_proves_long_moves_to_workers_in_the_middle_of_a_stage(marks, 
     assert set(stage.n_calls().values()) == {1}
     there = [partition for _, partition in workers.computed]
     assert there == list(range(there[0], 300))
-    assert there[0] > 5
+    assert there[0] >= 4
     (notice,) = notices
     assert notice.startswith("workers are there, after ")
     ran(Scripted(marks, 300), tmp_path / "serial", serially)
