@@ -23,15 +23,14 @@ TWO_SIDED_95 = 0.975
 LOST = 3
 
 
-# What following paths from points may take of what it took from the landmarks. Few that are searched together are far
-# apart, which costs as much as so many more; and batches of them at most.
-SHARE, FAR_APART, MOST_BATCHES = 0.1, 30, 8
+# Landmarks for each point that paths are followed from, and batches of points at most. Few points are far apart, and
+# searching from each takes up to three times as long as from a landmark among many.
+LANDMARKS_EACH, MOST_BATCHES = 40, 8
 
 
 def n_sources_along_paths(n_landmarks: int) -> int:
     """How many points paths are followed from, a batch at least."""
-    affordable = SHARE * (n_landmarks + FAR_APART) - FAR_APART
-    return LANES * max(1, min(MOST_BATCHES, int(affordable / LANES)))
+    return LANES * max(1, min(MOST_BATCHES, n_landmarks // (LANDMARKS_EACH * LANES)))
 
 
 class Pairs(NamedTuple):

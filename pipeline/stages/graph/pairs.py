@@ -1,7 +1,7 @@
 """Between `embed` and `evaluate`: distances along the graph between points of the sample, a few of them to all.
 
-Distances to the landmarks would flatter an embedding, which was made of them. It takes a tenth of what `rows` took, or
-what one batch of sources takes.
+Distances to the landmarks would flatter an embedding, which was made of them. It takes at most a tenth of what `rows`
+took, or what one batch of sources takes.
 """
 
 from dataclasses import dataclass

@@ -17,7 +17,6 @@ from threading import RLock
 import numpy as np
 
 from pipeline.errors import StoreError
-from pipeline.numerics.agreement import FAR_APART
 from pipeline.numerics.compiled import LANES
 from pipeline.numerics.geodesics.rows import rows_with_and_without_last
 from pipeline.numerics.geodesics.shortest_paths import PathGraph, PathSearch
@@ -244,12 +243,16 @@ class Rows(BatchedRows):
         )
 
 
+# Few sources are far apart, so that searching them together costs as much as so many more.
+FAR_APART = 30
+
+
 def seconds_of_paths(shape: Shape, n_sources: int) -> float:
     """What searching the graph from so many nodes takes."""
     n = shape.n_rows
     # A graph of the user's may have few edges, whose paths have many steps.
     k = shape.n_neighbors + 3 * (shape.edges_from == "given")
-    # Few that are searched together are far apart; with many columns everything is near.
+    # With many columns everything is near.
     spread = (1.0 if shape.n_axes <= FEW_DIMENSIONS else 4.0) * (n / 200_000) ** 0.2
     return float(3e-9 * (n_sources + FAR_APART) * n * k * spread)
 
