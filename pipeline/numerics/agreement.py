@@ -25,7 +25,7 @@ LOST = 3
 
 # Landmarks for each point that paths are followed from, and batches of points at most. Few points are far apart, and
 # searching from each takes up to three times as long as from a landmark among many.
-LANDMARKS_EACH, MOST_BATCHES = 40, 8
+LANDMARKS_EACH, MOST_BATCHES = 60, 8
 
 
 def n_sources_along_paths(n_landmarks: int) -> int:

@@ -64,8 +64,6 @@ def test_a_perfect_embedding_misses_nothing_and_a_constant_one_everything():
     assert (one.low, one.high) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("n_landmarks", "n_sources"), [(3, 8), (95, 8), (300, 8), (700, 40), (1000, 64), (100_000, 64)]
-)
+@pytest.mark.parametrize(("n_landmarks", "n_sources"), [(3, 8), (300, 8), (1000, 16), (3840, 64), (100_000, 64)])
 def test_paths_are_followed_from_as_many_points_as_a_tenth_of_the_time_allows(n_landmarks, n_sources):
     assert n_sources_along_paths(n_landmarks) == n_sources
