@@ -131,7 +131,12 @@ def assert_scheduled_with_trigpoint(url: str, client: dict[str, str], folder: Pa
     run(["trigpoint", "deploy", "--config", str(file)], client)
     (found,) = [one for one in posted(f"{url}/deployments/filter", url) if one["name"] != deployment()["name"]]
     assert [one["schedule"]["cron"] for one in found["schedules"]] == ["0 3 * * 0"]
-    assert found["parameters"]["settings"] == {"source": "/shared/points.npy", "store": "/shared/run.zarr"}
+    assert found["parameters"]["settings"] == {
+        "source": "/shared/points.npy",
+        "store": "/shared/run.zarr",
+        "component_policy": "bridge",
+        "on_changed_source": "version",
+    }
 
 
 def posted(address: str, url: str) -> Any:
