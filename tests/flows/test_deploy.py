@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -215,8 +216,8 @@ def test_batches_are_extended_to_on_schedule_and_one_that_drifts_starts_the_refi
     assert open_run(folder / "run.zarr").n_rows == 800
 
 
-def scheduled_minutes(client, slug):
-    return {run.expected_start_time.minute for run in runs_of(client, slug, [StateType.SCHEDULED])}
+def are_scheduled_at(client, slug, minutes):
+    return {run.expected_start_time.minute for run in runs_of(client, slug, [StateType.SCHEDULED])} == minutes
 
 
 @pytest.mark.cluster
@@ -232,8 +233,7 @@ def test_again_replaces_and_doubles_nothing(client, folder):
         assert (found.entrypoint, found.pull_steps) == ("flows.fit.fit", [])
         before = found.id
         # The server plans new runs a moment later.
-        expected = {int(cron.split()[0])}
-        until(lambda: scheduled_minutes(client, slug) == expected)
+        until(partial(are_scheduled_at, client, slug, {int(cron.split()[0])}))
     names = [limit.name for limit in client.read_global_concurrency_limits(limit=200, offset=0)]
     assert names.count(f"trigpoint:{slug}") == 1
     deployed(client, *read_targets(written(folder)))
