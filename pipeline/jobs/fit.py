@@ -28,9 +28,9 @@ from pipeline.store.backend import Backend
 from pipeline.store.ledger import StageLedger
 from pipeline.types import Json
 
-# What every fit does once points are measured, and every stage that a fit along a graph may have, in order.
 # Settings that choose what of the data is used.
 CHOOSING = ("input", "key", "columns", "exclude", "missing")
+# What every fit does once points are measured, and every stage that a fit along a graph has, in order.
 EMBEDDING: tuple[type[Stage], ...] = (Model, Embed, Calibrate, Evaluate, Publish)
 EMBEDDING_ALONG_PATHS: tuple[type[Stage], ...] = (*EMBEDDING[:-2], Pairs, *EMBEDDING[-2:])
 STAGES = tuple(stage.name for stage in (*ALONG_NEIGHBORS, *EMBEDDING_ALONG_PATHS))

@@ -117,4 +117,6 @@ def _level(value: float, good: float, fair: float) -> Level:
 
 
 def _percent(share: float) -> str:
+    if share < 0.001:
+        return "less than 0.1%"
     return f"{share:.1%}" if share < 0.02 else f"{share:.0%}"
